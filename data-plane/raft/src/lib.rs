@@ -1,0 +1,1 @@
+//! data-plane/raft:raft
