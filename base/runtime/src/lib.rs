@@ -1,1 +1,36 @@
-//! base/runtime:runtime
+//! What every process of UNDB is made of, apart from what it does: configuration, telemetry,
+//! named tasks, an orderly end, time, admin endpoints and connections.
+//!
+//! Never: anything about tables, shards or stores.
+//!
+//! A server reads top-down like this:
+//! ```text
+//! let config: Config = config::load(path)?;          // unknown fields are refused
+//! telemetry::init(Format::Text, "info")?;
+//! let shutdown = Shutdown::on_signals(config.grace);  // SIGTERM, SIGINT; twice: at once
+//! let tasks = Tasks::new(shutdown.clone());
+//! let listener = rpc::bind(&config.listen).await?;    // says what to do when the port is taken
+//! tasks.spawn_critical("rpc", rpc::serve(listener, routes, shutdown.clone()));
+//! tasks.join().await?;                                // the first failure, by name
+//! ```
+//!
+//! Where to look: an order of ending -> `shutdown`; a lost task -> `tasks`; a metric -> `admin`;
+//! a connection that does not heal -> `rpc::channel`.
+
+pub mod admin;
+pub mod backoff;
+mod clock;
+pub mod config;
+mod error;
+pub mod rpc;
+mod shutdown;
+mod tasks;
+pub mod telemetry;
+mod token;
+
+pub use backoff::Backoff;
+pub use clock::Clock;
+pub use error::RuntimeError;
+pub use shutdown::Shutdown;
+pub use tasks::{TaskFailure, Tasks};
+pub use token::{Bearer, TokenCheck, read_token_file};
