@@ -1,1 +1,18 @@
-//! data-plane/engine:engine
+//! The KV-separated engine on the shared log, and the commands it applies.
+//!
+//! - **What**: per replica one [`tree::Tree`], which maps encoded keys to versions, expiries and values; one
+//!   [`Engine`] per store, which owns the directory, the data files, the garbage collector and the budgets.
+//! - **What not**: no network, no async, no clock of its own (time is passed in), no Raft.
+//! - **Picture**: a log entry holds value records; applying it puts *pointers* to them into the index. A flush
+//!   makes the index durable together with the log position it reflects. Garbage collection moves what is still
+//!   alive out of old segments into data files and swaps the pointers.
+//! - **Invariants**: see [`tree`] and [`gc`]; [`Engine::check`] is their executable form.
+//! - **Start** at [`tree::Tree`], then `tree/separated.rs`, then `gc/mod.rs`.
+
+pub mod command;
+mod error;
+pub mod record;
+pub mod shard;
+pub mod tree;
+
+pub use error::{EngineError, Result};
