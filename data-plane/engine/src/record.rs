@@ -17,7 +17,7 @@ pub fn record_len(key_len: usize, value_len: usize) -> usize {
 }
 
 /// Appends a record to `out`.
-pub fn encode_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+pub fn encode_into(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let start = out.len();
     out.reserve(record_len(key.len(), value.len()));
     out.extend_from_slice(&[0; 4]);
@@ -25,8 +25,15 @@ pub fn encode_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.extend_from_slice(&len_u32(value.len()).to_le_bytes());
     out.extend_from_slice(key);
     out.extend_from_slice(value);
-    let crc = crc32c::crc32c(&out[start + 4..]);
+    let crc = checksum(key, value);
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The checksum of a record with this key and value.
+pub fn checksum(key: &[u8], value: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&len_u32(key.len()).to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &len_u32(value.len()).to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c_append(crc, key), value)
 }
 
 fn len_u32(len: usize) -> u32 {
@@ -69,7 +76,7 @@ mod tests {
     fn a_record_decodes_to_what_was_encoded() {
         for (key, value) in [(&b"k"[..], &b""[..]), (b"key", b"value"), (b"", b"x"), (b"k", &[7; 70_000])] {
             let mut out = vec![];
-            encode_record(&mut out, key, value);
+            encode_into(&mut out, key, value);
             out.extend_from_slice(b"behind");
             let record = decode_record(&out.into()).expect("our own encoding");
             assert_eq!((&record.key[..], &record.value[..]), (key, value));
@@ -80,7 +87,7 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_cut_is_an_error() {
         let mut good = vec![];
-        encode_record(&mut good, b"key", b"value");
+        encode_into(&mut good, b"key", b"value");
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
