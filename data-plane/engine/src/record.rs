@@ -17,7 +17,7 @@ pub fn record_len(key_len: usize, value_len: usize) -> usize {
 }
 
 /// Appends a record to `out`.
-pub fn encode_into(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+pub fn encode_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let start = out.len();
     out.reserve(record_len(key.len(), value.len()));
     out.extend_from_slice(&[0; 4]);
@@ -76,7 +76,7 @@ mod tests {
     fn a_record_decodes_to_what_was_encoded() {
         for (key, value) in [(&b"k"[..], &b""[..]), (b"key", b"value"), (b"", b"x"), (b"k", &[7; 70_000])] {
             let mut out = vec![];
-            encode_into(&mut out, key, value);
+            encode_record(&mut out, key, value);
             out.extend_from_slice(b"behind");
             let record = decode_record(&out.into()).expect("our own encoding");
             assert_eq!((&record.key[..], &record.value[..]), (key, value));
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_cut_is_an_error() {
         let mut good = vec![];
-        encode_into(&mut good, b"key", b"value");
+        encode_record(&mut good, b"key", b"value");
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);

@@ -9,6 +9,9 @@
 //!   [`Tree::applied`] equals it, and applying the entries behind it again gives the same state.
 //! - `TreeStats::live_by_segment` is exact at every moment: the sum over the index entries that point there.
 
+pub mod entry;
+pub(crate) mod index;
+
 use crate::error::Result;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -161,8 +164,8 @@ pub trait TreeSnapshot: Send + Sync {
     fn applied(&self) -> Applied;
     /// Rows with their values in key order, from behind `start_after`.
     fn rows(&self, start_after: Option<&[u8]>) -> Result<Rows<'_>>;
-    /// The system records in key order.
-    fn system(&self) -> Result<Vec<(Bytes, Bytes)>>;
+    /// The first `limit` system records in key order, from behind `start_after`.
+    fn system(&self, start_after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>>;
 }
 
 /// The ordered map of one replica.
@@ -179,8 +182,9 @@ pub trait Tree: Send + Sync {
     fn scan(&self, range: &KeyRange, reverse: bool, keys_only: bool) -> Result<Rows<'_>>;
     /// A system record.
     fn system(&self, key: &[u8]) -> Result<Option<Bytes>>;
-    /// The system records whose keys begin with `prefix`.
-    fn scan_system(&self, prefix: &[u8]) -> Result<Vec<(Bytes, Bytes)>>;
+    /// The first `limit` system records, in key order, whose keys begin with `prefix`. The expiry index lives
+    /// there, so callers page; the next page begins behind `start_after`.
+    fn scan_system(&self, prefix: &[u8], start_after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>>;
     /// Applies a batch as a whole. The caller sees to it that there is one writer.
     fn write(&self, batch: TreeBatch) -> Result<()>;
     /// Makes all that is applied durable; returns the new P.
