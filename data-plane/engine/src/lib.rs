@@ -11,6 +11,8 @@
 
 pub mod command;
 mod error;
+pub mod gc;
+pub mod manifest;
 pub mod record;
 pub mod shard;
 pub mod tree;

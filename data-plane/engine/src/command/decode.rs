@@ -2,8 +2,8 @@
 
 use super::encode::{FORMAT_VERSION, HAS_CONDITION, HAS_REQUEST, RETURN_PREVIOUS};
 use super::wire::{FormatError, Reader};
-use super::{Action, Command, Condition, Expiry, Mutation, NewExpiry, Op, RequestId};
-use crate::record;
+use super::{Action, Command, Condition, EntryHeader, Expiry, Mutation, NewExpiry, Op, RequestId};
+use crate::record::decode_record;
 use bytes::Bytes;
 
 const WHAT: &str = "command entry";
@@ -13,8 +13,8 @@ const MUTATION_BYTES_MIN: usize = 6;
 /// What a payload says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The leader's clock when it proposed the entry.
-    pub now_ms: u64,
+    /// What the leader said about the whole entry.
+    pub header: EntryHeader,
     /// In order of execution.
     pub commands: Vec<DecodedCommand>,
 }
@@ -32,14 +32,14 @@ pub struct DecodedCommand {
 pub fn decode(payload: &Bytes) -> Result<Decoded, FormatError> {
     let mut reader = Reader::new(WHAT, payload);
     reader.version(FORMAT_VERSION)?;
-    let now_ms = reader.u64()?;
+    let header = EntryHeader { now_ms: reader.u64()?, default_ttl_ms: reader.u64()? };
     let count = reader.count("command count", COMMAND_BYTES_MIN)?;
     let mut commands = Vec::with_capacity(count);
     for _ in 0..count {
         commands.push(read_command(&mut reader)?);
     }
     reader.end()?;
-    Ok(Decoded { now_ms, commands })
+    Ok(Decoded { header, commands })
 }
 
 fn read_command(reader: &mut Reader<'_>) -> Result<DecodedCommand, FormatError> {
@@ -137,13 +137,7 @@ fn read_expiry(reader: &mut Reader<'_>) -> Result<Expiry, FormatError> {
 
 fn read_record(reader: &mut Reader<'_>) -> Result<(Bytes, Bytes), FormatError> {
     let at = reader.at();
-    let crc = reader.u32()?;
-    let key_len = reader.u32()? as usize;
-    let value_len = reader.u32()? as usize;
-    let key = reader.take(key_len)?;
-    let value = reader.take(value_len)?;
-    if crc != record::checksum(&key, &value) {
-        return Err(reader.bad_checksum(at));
-    }
-    Ok((key, value))
+    let record = decode_record(&reader.rest()).map_err(|_| reader.bad_record(at))?;
+    reader.take(record.len)?;
+    Ok((record.key, record.value))
 }

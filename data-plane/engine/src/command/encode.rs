@@ -1,7 +1,7 @@
 //! Commands to bytes.
 //!
 //! ```text
-//! payload   version u8 = 1 | now_ms u64 | command count u32 | commands
+//! payload   version u8 = 1 | now_ms u64 | default_ttl_ms u64 | command count u32 | commands
 //! command   flags u8 (1: has request id) | [client u64 | seq u64 | first_attempt_ms u64]
 //!           | action u8 | 1 write: mutation count u32, mutations | 2 tick | 3 sweep: limit u32
 //! mutation  op u8 | flags u8 (1: return previous, 2: has condition)
@@ -9,15 +9,15 @@
 //!           | 1 put: expiry u8 [u64] | kind u32 | value record
 //!           | 2 delete: key | 3 increment: key, by i64, initial i64, ttl_ms u64
 //!           | 4 set expiry: key, expiry u8 [u64] | 5 delete range: key, end | 6 check: key
-//! expiry    0 default (set expiry: never) | 1 ttl_ms u64 | 2 keep | 3 at_ms u64
+//! expiry    0 default (of set expiry: never) | 1 ttl_ms u64 | 2 keep | 3 at_ms u64
 //! key, bytes  length u32 | bytes
 //! ```
 //! Little-endian. The value record is `record.rs`'s, so that an index pointer into the log verifies
 //! by itself.
 
 use super::wire::put_bytes;
-use super::{Action, Command, Condition, Expiry, Mutation, NewExpiry, Op};
-use crate::record;
+use super::{Action, Command, Condition, EntryHeader, Expiry, Mutation, NewExpiry, Op};
+use crate::record::encode_record;
 use bytes::{BufMut, Bytes};
 
 /// The version of the command format that this build writes, and the newest that it reads.
@@ -27,12 +27,13 @@ pub(super) const HAS_REQUEST: u8 = 1;
 pub(super) const RETURN_PREVIOUS: u8 = 1;
 pub(super) const HAS_CONDITION: u8 = 2;
 
-/// The payload of a log entry that carries these commands; `now_ms` is the leader's clock.
-pub fn encode(now_ms: u64, commands: &[Command]) -> Bytes {
-    let len = 13 + commands.iter().map(encoded_len).sum::<usize>();
+/// The payload of a log entry that carries these commands.
+pub fn encode(header: EntryHeader, commands: &[Command]) -> Bytes {
+    let len = 21 + commands.iter().map(encoded_len).sum::<usize>();
     let mut out = Vec::with_capacity(len);
     out.put_u8(FORMAT_VERSION);
-    out.put_u64_le(now_ms);
+    out.put_u64_le(header.now_ms);
+    out.put_u64_le(header.default_ttl_ms);
     out.put_u32_le(commands.len() as u32);
     for command in commands {
         put_command(&mut out, command);
@@ -103,7 +104,7 @@ fn put_mutation(out: &mut Vec<u8>, mutation: &Mutation) {
         Op::Put { value, kind, expiry } => {
             put_expiry(out, *expiry);
             out.put_u32_le(*kind);
-            record::encode_into(out, key, value);
+            encode_record(out, key, value);
         }
         Op::Delete | Op::Check => put_bytes(out, key),
         Op::Increment { by, initial, ttl_ms } => {

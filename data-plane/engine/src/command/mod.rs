@@ -21,10 +21,21 @@ pub use outcome::{
     encode_outcomes,
 };
 pub use wire::FormatError;
+pub(crate) use outcome::{put_outcome, read_outcome};
 pub(crate) use wire::{Reader, put_bytes};
 
 /// Most records that one delete-range or sweep command removes.
 pub const REMOVE_LEN_MAX: usize = 1000;
+
+/// What the leader says about a whole entry: what replicas must not decide by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryHeader {
+    /// The leader's clock, in ms since 1970. The replicated time never goes back behind it.
+    pub now_ms: u64,
+    /// The table's default TTL as the leader knows it; 0: records live for ever by default. It travels
+    /// in the entry because replicas learn of a changed table at different times.
+    pub default_ttl_ms: u64,
+}
 
 /// Names one logical write over all its attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +100,7 @@ pub enum Condition {
 /// When a record that is put expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// As the table says: by its default TTL, or never.
+    /// By the entry's default TTL.
     Default,
     /// This long after the entry's replicated time.
     TtlMs(u64),
@@ -130,7 +141,7 @@ pub enum Op {
         by: i64,
         /// What an absent record counts as.
         initial: i64,
-        /// TTL of a record that this creates; 0: the table's default.
+        /// TTL of a record that this creates; 0: the entry's default.
         ttl_ms: u64,
     },
     /// Changes when the record expires; an absent record stays absent.

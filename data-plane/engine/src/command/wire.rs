@@ -36,9 +36,9 @@ pub enum FormatError {
         /// Where it lies.
         at: usize,
     },
-    /// A value record's checksum does not match its bytes.
-    #[error("{what} has a value record at byte {at} whose checksum does not match")]
-    Checksum {
+    /// A value record is cut off, or its checksum does not match.
+    #[error("{what} has a bad value record at byte {at}")]
+    Record {
         /// What was read.
         what: &'static str,
         /// Where the record begins.
@@ -73,8 +73,13 @@ impl<'a> Reader<'a> {
         FormatError::Field { what: self.what, field, found, at: self.at.saturating_sub(width) }
     }
 
-    pub(crate) fn bad_checksum(&self, at: usize) -> FormatError {
-        FormatError::Checksum { what: self.what, at }
+    pub(crate) fn bad_record(&self, at: usize) -> FormatError {
+        FormatError::Record { what: self.what, at }
+    }
+
+    /// All that was not read yet.
+    pub(crate) fn rest(&self) -> Bytes {
+        self.all.slice(self.at..)
     }
 
     pub(crate) fn version(&mut self, known: u8) -> Result<(), FormatError> {

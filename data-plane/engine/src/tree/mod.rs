@@ -11,12 +11,54 @@
 
 pub mod entry;
 pub(crate) mod index;
+pub(crate) mod ledger;
 
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use undb_types::{KeyRange, LogId};
+
+/// Which engine keeps a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// Values stay in the log, an LSM index points at them.
+    #[default]
+    Separated,
+    /// Values in the LSM tree.
+    Lsm,
+    /// sled 0.34; experimental.
+    Sled,
+}
+
+impl EngineKind {
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Separated => "separated",
+            EngineKind::Lsm => "lsm",
+            EngineKind::Sled => "sled",
+        }
+    }
+
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            EngineKind::Separated => 1,
+            EngineKind::Lsm => 2,
+            EngineKind::Sled => 3,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Result<Self> {
+        match code {
+            1 => Ok(EngineKind::Separated),
+            2 => Ok(EngineKind::Lsm),
+            3 => Ok(EngineKind::Sled),
+            other => Err(EngineError::corrupt("manifest", format!("unknown engine kind {other}"))),
+        }
+    }
+}
 
 /// Longest encoded key that a tree takes, in bytes (the index crate counts key bytes in 16 bits, one is ours).
 pub const TREE_KEY_BYTES_MAX: usize = 65_534;
