@@ -8,8 +8,11 @@ use std::path::Path;
 /// (`#[serde(deny_unknown_fields)]`); each server's does.
 pub fn load<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<T, RuntimeError> {
     let path = path.as_ref();
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| RuntimeError::Read { what: "the configuration", path: path.into(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| RuntimeError::Read {
+        what: "the configuration",
+        path: path.into(),
+        source,
+    })?;
     parse(&text, path)
 }
 

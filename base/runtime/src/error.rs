@@ -12,7 +12,9 @@ pub enum RuntimeError {
     #[error("{}:{line}:{column}: {message}\nnext: correct this line; `--print-config` in place of `--config` prints every field with its default", path.display())]
     Config { path: PathBuf, line: usize, column: usize, message: String },
     /// The address to listen on belongs to somebody else.
-    #[error("cannot listen on {address}: the port is in use; stop the process that holds it (`ss -ltnp` names it), or choose another address for {what}")]
+    #[error(
+        "cannot listen on {address}: the port is in use; stop the process that holds it (`ss -ltnp` names it), or choose another address for {what}"
+    )]
     PortInUse { what: String, address: String },
     /// The address to listen on is not one.
     #[error("cannot listen on {address}: {source}; {what} must be HOST:PORT of an interface of this machine")]

@@ -15,8 +15,11 @@ const TOKEN_CHARS_MAX: usize = 512;
 /// Reads a token file: one line, white space around it ignored.
 pub fn read_token_file(path: impl AsRef<Path>) -> Result<String, RuntimeError> {
     let path = path.as_ref();
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| RuntimeError::Read { what: "the token file", path: path.into(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| RuntimeError::Read {
+        what: "the token file",
+        path: path.into(),
+        source,
+    })?;
     let token = text.trim();
     let refuse = |problem| Err(RuntimeError::Token { path: path.into(), problem });
     if token.is_empty() {
@@ -91,9 +94,9 @@ impl TokenCheck {
             Some(_) => Err(Status::unauthenticated(
                 "the token is not the right one; use the file that the servers were started with",
             )),
-            None => Err(Status::unauthenticated(
-                "a token is needed; give --token-file FILE or set UNDB_TOKEN",
-            )),
+            None => {
+                Err(Status::unauthenticated("a token is needed; give --token-file FILE or set UNDB_TOKEN"))
+            }
         }
     }
 }
@@ -139,7 +142,9 @@ mod tests {
     fn a_token_file_that_holds_none_is_refused_with_a_next_step() {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = dir.path().join("token");
-        for (text, want) in [("\n", "is empty"), ("short", "wrong length"), ("with space in", "cannot be sent")] {
+        for (text, want) in
+            [("\n", "is empty"), ("short", "wrong length"), ("with space in", "cannot be sent")]
+        {
             std::fs::write(&path, text).expect("write");
             let error = read_token_file(&path).expect_err("refused").to_string();
             assert!(error.contains(want) && error.contains("put one line"), "{error}");

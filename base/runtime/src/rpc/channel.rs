@@ -1,6 +1,6 @@
 //! Client connections.
 
-use super::{Channel, CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
+use super::{CONNECTION_WINDOW_BYTES, Channel, STREAM_WINDOW_BYTES};
 use crate::{Bearer, RuntimeError};
 use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;

@@ -56,7 +56,10 @@ mod tests {
         let first = bind("127.0.0.1:0", "--api").await.expect("a free port");
         let address = first.local_addr().expect("bound").to_string();
         let error = bind(&address, "--api").await.expect_err("taken").to_string();
-        assert!(error.contains("port is in use") && error.contains("--api") && error.contains(&address), "{error}");
+        assert!(
+            error.contains("port is in use") && error.contains("--api") && error.contains(&address),
+            "{error}"
+        );
     }
 
     #[tokio::test]
