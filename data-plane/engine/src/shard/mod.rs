@@ -131,8 +131,11 @@ impl Shard {
         let result = self.apply_next(&mut inner, applied, entry);
         match &result {
             Ok(_) => self.now_ms.store(inner.state.now_ms, Ordering::Release),
-            Err(ShardError::Format(_)) => {}
-            Err(e) => inner.poisoned = Some(e.to_string()),
+            // The memory is ahead of the tree now; what the tree holds is the truth.
+            Err(e) => match Inner::load(self.tree.as_ref()) {
+                Ok(loaded) => *inner = loaded,
+                Err(_) => inner.poisoned = Some(e.to_string()),
+            },
         }
         result
     }

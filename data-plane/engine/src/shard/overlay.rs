@@ -51,7 +51,8 @@ impl Overlay {
         if let Some(slot) = self.command.get(key).or_else(|| self.entry.get(key)) {
             return Ok(slot.clone());
         }
-        let stored = tree.meta(key)?;
+        // The empty key is where a delete-range may begin; no record has it.
+        let stored = if key.is_empty() { None } else { tree.meta(key)? };
         Ok(Slot { stored, current: stored.map(|meta| Current { meta, value: Value::Stored }) })
     }
 

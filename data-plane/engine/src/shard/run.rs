@@ -157,9 +157,6 @@ impl Run<'_> {
 
     fn mutate(&mut self, mutation: &Mutation, at: Option<ValueAt>) -> Result<MutationResult, Stop> {
         let key = &mutation.key;
-        if let Op::DeleteRange { end } = &mutation.op {
-            return self.delete_range(key, end);
-        }
         let slot = self.overlay.load(self.tree, key)?;
         let live = slot.live(self.state.now_ms).cloned();
         let mut result = MutationResult { existed: live.is_some(), ..Default::default() };
@@ -171,6 +168,7 @@ impl Run<'_> {
                 result.version = live.map_or(0, |current| current.meta.version);
                 return Ok(result);
             }
+            Op::DeleteRange { end } => return self.delete_range(key, end),
             Op::Delete => None,
             Op::Put { value, kind, expiry } => self.put(value, *kind, *expiry, live.as_ref(), at),
             Op::Increment { by, initial, ttl_ms } => {
