@@ -1,0 +1,126 @@
+//! Calls that change or show what exists: for tools, not for the path of data.
+
+use std::time::Duration;
+use tokio::time::Instant;
+use undb_proto::v1::{self, admin_client::AdminClient};
+use undb_runtime::{Bearer, rpc};
+
+use crate::{Error, Options, Result};
+
+/// The admin calls. Each tries all endpoints until its time is over; all are idempotent.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    endpoints: Vec<String>,
+    bearer: Bearer,
+    timeout: Duration,
+}
+
+/// What an apply did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplyOutcome {
+    /// `created`, `configured` or `unchanged`.
+    pub result: String,
+    /// Fields that have no effect here, and the like.
+    pub warnings: Vec<String>,
+}
+
+macro_rules! call {
+    ($self:ident, $method:ident, $request:expr) => {{
+        let request = $request;
+        $self
+            .on_any(async |mut client: AdminClient<rpc::AuthChannel>| {
+                let response = client.$method(request.clone()).await?.into_inner();
+                Ok((response.error.clone(), response))
+            })
+            .await
+    }};
+}
+
+impl Admin {
+    /// Without looking for the cluster first: also works while it has no router.
+    pub fn new(options: &Options) -> Result<Self> {
+        if options.endpoints.is_empty() {
+            return Err(Error::invalid("no endpoint given; give HOST:PORT of an access address"));
+        }
+        let bearer = Bearer::new(options.token.as_deref()).map_err(|e| Error::invalid(e.to_string()))?;
+        Ok(Self::of(options, bearer))
+    }
+
+    pub(crate) fn of(options: &Options, bearer: Bearer) -> Self {
+        Self { endpoints: options.endpoints.clone(), bearer, timeout: options.timeouts.admin }
+    }
+
+    /// Creates or changes one object, given as JSON {apiVersion, kind, metadata, spec}.
+    pub async fn apply(&self, object_json: impl Into<String>, dry_run: bool) -> Result<ApplyOutcome> {
+        let object_json = object_json.into();
+        let response = call!(self, apply, v1::ApplyRequest { object_json: object_json.clone(), dry_run })?;
+        Ok(ApplyOutcome { result: response.result, warnings: response.warnings })
+    }
+
+    /// Objects of a kind (tables, stores, shards, storeclusters) as JSON. An empty name: all; `table`
+    /// narrows shards down.
+    pub async fn get(&self, kind: &str, name: &str, table: &str) -> Result<Vec<String>> {
+        let request = v1::GetObjectsRequest { kind: kind.into(), name: name.into(), table: table.into() };
+        Ok(call!(self, get, request.clone())?.objects_json)
+    }
+
+    /// Deletes an object; the answer says what happens with its data. `now`: without the grace time.
+    pub async fn delete(&self, kind: &str, name: &str, now: bool) -> Result<String> {
+        let request = v1::DeleteObjectRequest { kind: kind.into(), name: name.into(), now };
+        Ok(call!(self, delete, request.clone())?.message)
+    }
+
+    /// Brings a deleted table back while its data is still kept.
+    pub async fn undelete(&self, name: &str) -> Result<String> {
+        let request = v1::UndeleteTableRequest { name: name.into() };
+        Ok(call!(self, undelete, request.clone())?.message)
+    }
+
+    /// Is it fine, and if not, why.
+    pub async fn status(&self) -> Result<v1::StatusResponse> {
+        call!(self, status, v1::Empty {})
+    }
+
+    async fn on_any<T>(
+        &self,
+        call: impl AsyncFn(AdminClient<rpc::AuthChannel>) -> Result<(Option<v1::Error>, T), tonic::Status>,
+    ) -> Result<T> {
+        let deadline = Instant::now() + self.timeout;
+        let mut last = Error::invalid("no endpoint given");
+        let mut attempt: usize = 0;
+        loop {
+            let endpoint = &self.endpoints[attempt % self.endpoints.len()];
+            let channel = rpc::auth_channel(endpoint, self.bearer.clone())
+                .map_err(|e| Error::invalid(e.to_string()))?;
+            let client = AdminClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
+            let error = match tokio::time::timeout_at(deadline, call(client)).await {
+                Err(_) => return Err(Error::DeadlineExceeded { waited: self.timeout, last: last.to_string() }),
+                Ok(Ok((None, answer))) => return Ok(answer),
+                Ok(Ok((Some(error), _))) => Error::from_wire(&error),
+                Ok(Err(status)) if status.code() == tonic::Code::Unavailable => Error::Unreachable {
+                    addresses: vec![endpoint.clone()],
+                    cause: status.message().to_owned(),
+                },
+                Ok(Err(status)) => Error::from_status(&status),
+            };
+            let unreachable = matches!(error, Error::Unreachable { .. });
+            if !matches!(error.kind(), undb_proto::ErrorKind::Retry | undb_proto::ErrorKind::Redirect) {
+                return Err(error);
+            }
+            last = error;
+            attempt += 1;
+            // Nobody listening anywhere is told soon; a cluster in an election is waited for.
+            if unreachable && attempt >= self.endpoints.len() * UNREACHABLE_ROUNDS_MAX {
+                return Err(Error::Unreachable { addresses: self.endpoints.clone(), cause: last.to_string() });
+            }
+            let round = u32::try_from(attempt / self.endpoints.len()).unwrap_or(u32::MAX);
+            let pause = crate::retry::backoff(round.saturating_add(4), rand::random());
+            if Instant::now() + pause >= deadline {
+                return Err(last);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+const UNREACHABLE_ROUNDS_MAX: usize = 5;
