@@ -69,7 +69,13 @@ fn every_outcome() -> Outcomes {
     let rejected = |code| Outcome::Rejected { code, message: "why".into() };
     let results = vec![
         MutationResult::default(),
-        MutationResult { version: 9, existed: true, previous: record(Some(b("value"))), number: -1, next: None },
+        MutationResult {
+            version: 9,
+            existed: true,
+            previous: record(Some(b("value"))),
+            number: -1,
+            next: None,
+        },
         MutationResult { number: 1000, next: Some(b("next")), ..Default::default() },
     ];
     Outcomes {
@@ -202,8 +208,11 @@ fn any_mutation() -> impl Strategy<Value = Mutation> {
 }
 
 fn any_command() -> impl Strategy<Value = Command> {
-    let request = any::<(u64, u64, u64)>()
-        .prop_map(|(client, seq, first_attempt_ms)| RequestId { client, seq, first_attempt_ms });
+    let request = any::<(u64, u64, u64)>().prop_map(|(client, seq, first_attempt_ms)| RequestId {
+        client,
+        seq,
+        first_attempt_ms,
+    });
     let action = prop_oneof![
         8 => prop::collection::vec(any_mutation(), 0..5).prop_map(Action::Write),
         1 => Just(Action::Tick),

@@ -45,11 +45,9 @@ pub fn decode(payload: &Bytes) -> Result<Decoded, FormatError> {
 fn read_command(reader: &mut Reader<'_>) -> Result<DecodedCommand, FormatError> {
     let request = match reader.u8()? {
         0 => None,
-        HAS_REQUEST => Some(RequestId {
-            client: reader.u64()?,
-            seq: reader.u64()?,
-            first_attempt_ms: reader.u64()?,
-        }),
+        HAS_REQUEST => {
+            Some(RequestId { client: reader.u64()?, seq: reader.u64()?, first_attempt_ms: reader.u64()? })
+        }
         other => return Err(reader.bad("command flags", other.into(), 1)),
     };
     let mut records = Vec::new();

@@ -64,7 +64,8 @@ pub enum Action {
     Write(Vec<Mutation>),
     /// Nothing but moving the replicated time to the entry's.
     Tick,
-    /// Removes up to `limit` (at most `REMOVE_LEN_MAX`) records that the replicated time has expired.
+    /// Removes up to `limit` (at most `REMOVE_LEN_MAX`) records that the replicated time has expired. Works
+    /// by the index as of before the entry, so it should be the entry's only command.
     Sweep {
         /// Most records to remove.
         limit: u32,

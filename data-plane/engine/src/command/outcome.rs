@@ -92,7 +92,9 @@ pub enum RejectCode {
 impl RejectCode {
     fn from_u16(code: u16) -> Option<Self> {
         use RejectCode::*;
-        [NotAnInteger, Overflow, WrongKind, TooLarge, Invalid, ClockAhead].into_iter().find(|c| *c as u16 == code)
+        [NotAnInteger, Overflow, WrongKind, TooLarge, Invalid, ClockAhead]
+            .into_iter()
+            .find(|c| *c as u16 == code)
     }
 }
 

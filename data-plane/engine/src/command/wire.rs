@@ -152,7 +152,12 @@ impl<'a> Reader<'a> {
     pub(crate) fn end(&self) -> Result<(), FormatError> {
         match self.remaining() {
             0 => Ok(()),
-            n => Err(FormatError::Field { what: self.what, field: "trailing bytes", found: n as u64, at: self.at }),
+            n => Err(FormatError::Field {
+                what: self.what,
+                field: "trailing bytes",
+                found: n as u64,
+                at: self.at,
+            }),
         }
     }
 }

@@ -163,7 +163,8 @@ impl Clients {
         let mut reader = Reader::new("request id record", value);
         reader.version(RECORD_FORMAT_VERSION)?;
         let mark = (reader.u64()?, reader.u64()?);
-        let (seen_ms, ordinal, floor_seq, floor_ms) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+        let (seen_ms, ordinal, floor_seq, floor_ms) =
+            (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
         let short = FormatError::Short { what: "request id key", at: key.len() };
         let id = key.get(PREFIX.len()..).and_then(|rest| rest.first_chunk::<8>()).ok_or(short)?;
         let client = self.by_id.entry(u64::from_be_bytes(*id)).or_default();

@@ -7,8 +7,8 @@ use super::overlay::{Current, Overlay, Slot, Value};
 use super::state::State;
 use super::{Result, ShardError};
 use crate::command::{
-    Action, Condition, DecodedCommand, Expiry, Mutation, MutationResult, NewExpiry, Op, Outcome, REMOVE_LEN_MAX,
-    Record, RejectCode, RequestId,
+    Action, Condition, DecodedCommand, Expiry, Mutation, MutationResult, NewExpiry, Op, Outcome,
+    REMOVE_LEN_MAX, Record, RejectCode, RequestId,
 };
 use crate::error::EngineError;
 use crate::tree::{RecordMeta, TREE_KEY_BYTES_MAX, Tree, TreeBatch, ValueAt};
@@ -59,7 +59,8 @@ impl Run<'_> {
         if let Some(request) = &command.request {
             if request.first_attempt_ms > self.state.now_ms.saturating_add(CLOCK_AHEAD_MS_MAX) {
                 let ahead_s = (request.first_attempt_ms - self.state.now_ms) / 1000;
-                let message = format!("the client's clock is {ahead_s} s ahead of the store's; set one of them right");
+                let message =
+                    format!("the client's clock is {ahead_s} s ahead of the store's; set one of them right");
                 return Ok(Outcome::Rejected { code: RejectCode::ClockAhead, message });
             }
             match self.clients.seen(request, self.state) {
@@ -217,7 +218,12 @@ impl Run<'_> {
             }
             Some(current) => match parse_number(&self.overlay.value(self.tree, key, current)?) {
                 Some(number) => (number, current.meta.expire_at_ms),
-                None => return reject(RejectCode::NotAnInteger, "the value is not an integer of 64 bits in decimal"),
+                None => {
+                    return reject(
+                        RejectCode::NotAnInteger,
+                        "the value is not an integer of 64 bits in decimal",
+                    );
+                }
             },
             None if ttl_ms != 0 => (initial, self.after(ttl_ms)),
             None => (initial, self.default_expiry()),

@@ -133,7 +133,8 @@ impl Shard {
         chunks: &mut dyn Iterator<Item = io::Result<Bytes>>,
     ) -> Result<()> {
         let mut inner = self.inner.lock();
-        let mut stream = Stream { chunks, items: VecDeque::new(), system_count: 0, row_count: 0, ended: false };
+        let mut stream =
+            Stream { chunks, items: VecDeque::new(), system_count: 0, row_count: 0, ended: false };
         let head = stream.head()?;
         if head.log_id != log_id {
             let message = format!("it reflects {:?}, announced was {log_id:?}", head.log_id);
@@ -278,8 +279,9 @@ fn put_system(out: &mut Vec<u8>, page: &[(Bytes, Bytes)]) {
 fn read_system(body: &Bytes) -> Result<VecDeque<Item>, FormatError> {
     let mut reader = Reader::new(WHAT, body);
     let count = reader.count("system record count", 8)?;
-    let items =
-        (0..count).map(|_| Ok(Item::System(reader.bytes()?, reader.bytes()?))).collect::<Result<_, FormatError>>()?;
+    let items = (0..count)
+        .map(|_| Ok(Item::System(reader.bytes()?, reader.bytes()?)))
+        .collect::<Result<_, FormatError>>()?;
     reader.end()?;
     Ok(items)
 }
