@@ -63,16 +63,17 @@ impl Model {
     }
 
     fn sweep(&mut self, limit: usize) -> Outcome {
-        let mut gone: Vec<(u64, Bytes)> = self
+        // Of those that expire together, in the order of the index: by the keys' hashes.
+        let mut gone: Vec<(u64, u128, Bytes)> = self
             .rows
             .iter()
             .filter(|(_, row)| row.gone(self.now_ms))
-            .map(|(key, row)| (row.expire_at_ms, key.clone()))
+            .map(|(key, row)| (row.expire_at_ms, xxhash_rust::xxh3::xxh3_128(key), key.clone()))
             .collect();
         let more = gone.len() > limit;
         gone.sort();
         gone.truncate(limit);
-        gone.iter().for_each(|(_, key)| drop(self.rows.remove(key)));
+        gone.iter().for_each(|(.., key)| drop(self.rows.remove(key)));
         Outcome::Swept { removed: gone.len() as u32, more }
     }
 
