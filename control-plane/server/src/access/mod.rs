@@ -1,0 +1,3 @@
+//! To be filled in next.
+mod config;
+pub use config::*;
