@@ -9,12 +9,20 @@
 //! - **Invariants**: see [`tree`] and [`gc`]; [`Engine::check`] is their executable form.
 //! - **Start** at [`tree::Tree`], then `tree/separated.rs`, then `gc/mod.rs`.
 
+mod check;
 pub mod command;
+mod engine;
 mod error;
 pub mod gc;
 pub mod manifest;
+mod options;
 pub mod record;
 pub mod shard;
+mod store_log;
 pub mod tree;
 
+pub use check::CheckReport;
+pub use engine::{Engine, EngineStats};
 pub use error::{EngineError, Result};
+pub use gc::GcReport;
+pub use options::EngineOptions;

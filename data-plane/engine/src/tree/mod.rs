@@ -11,7 +11,13 @@
 
 pub mod entry;
 pub(crate) mod index;
+mod install;
 pub(crate) mod ledger;
+mod rows;
+pub(crate) mod separated;
+pub(crate) mod shared;
+pub(crate) mod sled_tree;
+pub(crate) mod values;
 
 use crate::error::{EngineError, Result};
 use bytes::Bytes;
@@ -239,4 +245,14 @@ pub trait Tree: Send + Sync {
     fn stats(&self) -> TreeStats;
     /// One step of background work: flush what is full, compact. True when there is more.
     fn maintain(&self) -> Result<bool>;
+}
+
+/// Creates the directory of a tree and makes its name durable (the crates that fill it sync only what is inside).
+pub(crate) fn create_tree_dir(fs: &dyn undb_vfs::Fs, dir: &std::path::Path) -> Result<()> {
+    let failed = |e| EngineError::io("create a tree's directory", e);
+    fs.create_dir_all(dir).map_err(failed)?;
+    match dir.parent() {
+        Some(parent) => fs.sync_dir(parent).map_err(failed),
+        None => Ok(()),
+    }
 }
