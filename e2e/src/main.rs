@@ -1,1 +1,2 @@
+//! `e2e CASE... --seconds N --seed N`.
 fn main() {}
