@@ -22,7 +22,8 @@ impl Key {
         Self { hash: hash.into(), sort: sort.into() }
     }
 
-    pub(crate) fn encode(&self, partitioning: Partitioning) -> Result<Bytes> {
+    /// The encoded key.
+    pub fn encode(&self, partitioning: Partitioning) -> Result<Bytes> {
         let size = self.hash.len() + self.sort.len();
         check_max("key bytes", size, KEY_BYTES_MAX)?;
         Ok(encode_key(partitioning, &self.hash, &self.sort))
@@ -270,7 +271,8 @@ impl Mutation {
         &self.key
     }
 
-    pub(crate) fn encode(self, partitioning: Partitioning) -> Result<v1::Mutation> {
+    /// Its wire form, for those who build a cluster of their own under test.
+    pub fn encode(self, partitioning: Partitioning) -> Result<v1::Mutation> {
         if let v1::mutation::Op::Put(put) = &self.op {
             check_max("value bytes", put.value.len(), VALUE_BYTES_MAX)?;
         }
@@ -321,7 +323,8 @@ impl Batch {
         self.mutations.is_empty()
     }
 
-    pub(crate) fn encode(self, partitioning: Partitioning) -> Result<Vec<v1::Mutation>> {
+    /// As it is sent: for gateways that check, and for tests that stand in for a store.
+    pub fn encode(self, partitioning: Partitioning) -> Result<Vec<v1::Mutation>> {
         check_max("batch mutations", self.mutations.len(), BATCH_LEN_MAX)?;
         let one = self.mutations.len() == 1;
         let encoded: Vec<_> =
@@ -386,7 +389,7 @@ pub enum WriteOutcome {
     ConditionFailed {
         /// Which mutation, from 0.
         index: usize,
-        /// The record that is there.
+        /// The record that is there; its value only where the mutation has `return_previous`.
         current: Option<Record>,
     },
 }
@@ -406,7 +409,7 @@ impl WriteOutcome {
     }
 
     /// From the wire. `None`: the answer does not fit the question.
-    pub(crate) fn from_wire(response: v1::WriteResponse, sent: usize) -> Option<Self> {
+    pub fn from_wire(response: v1::WriteResponse, sent: usize) -> Option<Self> {
         if response.applied {
             let changes: Vec<Change> = response.results.into_iter().map(Into::into).collect();
             return (changes.len() == sent).then_some(WriteOutcome::Applied(changes));
