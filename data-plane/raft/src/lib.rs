@@ -21,6 +21,10 @@
 //!
 //! Where to start: `host.rs`, then `group.rs`; the wire is in `codec.rs` and `transport/`.
 
+// The tests' machine names this crate as others do.
+#[cfg(test)]
+extern crate self as undb_raft;
+
 mod codec;
 mod config;
 mod error;

@@ -155,3 +155,6 @@ impl RaftLogStorage<Kinds> for GroupLog {
         durable(|done| self.log.purge(self.group, from_raft(log_id), done)).await
     }
 }
+
+#[cfg(test)]
+mod tests;
