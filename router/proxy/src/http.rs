@@ -50,7 +50,8 @@ fn problem(status: StatusCode, code: &str, message: &str) -> Response {
     (status, axum::Json(json!({"code": code, "message": message}))).into_response()
 }
 
-struct Refused(Response);
+// Boxed: a response is large, and most calls answer.
+struct Refused(Box<Response>);
 
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
@@ -67,18 +68,18 @@ impl From<Error> for Refused {
             (_, Kind::Fatal) => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self(problem(status, error.code_name(), &error.to_string()))
+        Self(Box::new(problem(status, error.code_name(), &error.to_string())))
     }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        self.0
+        *self.0
     }
 }
 
 fn bad(message: &str) -> Refused {
-    Refused(problem(StatusCode::BAD_REQUEST, "INVALID_ARGUMENT", message))
+    Refused(Box::new(problem(StatusCode::BAD_REQUEST, "INVALID_ARGUMENT", message)))
 }
 
 fn absent() -> Response {

@@ -1,7 +1,7 @@
 //! A table in memory, for tests of the commands: one shard whose semantics are those of kv.proto.
 
 use crate::Failure;
-use crate::keyspace::{Found, Keyspace};
+use crate::keyspace::{Found, Keyspace, Walked};
 use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
@@ -162,11 +162,7 @@ impl Keyspace for Memory {
         Box::pin(ready(Ok(())))
     }
 
-    fn walk(
-        &self,
-        from: Option<Bytes>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<(Vec<Found>, Option<Bytes>), Failure>> {
+    fn walk(&self, from: Option<Bytes>, limit: usize) -> BoxFuture<'_, Result<Walked, Failure>> {
         let state = self.records.lock();
         let behind = state.1.iter().filter(|(key, _)| from.as_ref().is_none_or(|from| *key >= from));
         let mut live = behind.filter_map(|(key, r)| self.live(Some(r)).map(|record| (key.clone(), record)));

@@ -1,7 +1,7 @@
 //! A table of a cluster, for the commands.
 
 use crate::Failure;
-use crate::keyspace::{Found, Keyspace};
+use crate::keyspace::{Found, Keyspace, Walked};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use undb_sdk::{Batch, Key, Record, ScanOptions, Span, Table, WriteOutcome};
@@ -58,11 +58,7 @@ impl Keyspace for Table {
         })
     }
 
-    fn walk(
-        &self,
-        from: Option<Bytes>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<(Vec<Found>, Option<Bytes>), Failure>> {
+    fn walk(&self, from: Option<Bytes>, limit: usize) -> BoxFuture<'_, Result<Walked, Failure>> {
         Box::pin(async move {
             let mut options = ScanOptions::all().keys_only().page_len(limit as u32);
             if let Some(cursor) = from {

@@ -133,7 +133,7 @@ pub async fn msetnx(cx: Context, args: Vec<Bytes>) -> Outcome {
 }
 
 fn pairs<'a>(args: &'a [Bytes], name: &str) -> Result<impl Iterator<Item = (&'a Bytes, &'a Bytes)>, Failure> {
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(Failure::new(format!("ERR wrong number of arguments for '{name}' command")));
     }
     // The last of two values of one key wins, also when they are written side by side.
