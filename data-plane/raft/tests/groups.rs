@@ -3,9 +3,19 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use support::registers::{Op, number};
 use support::{Cluster, LONG, SHARD, group};
-use undb_raft::{Barrier, Member, RaftError};
+use undb_raft::{Barrier, Group, Member, RaftError};
+
+fn change(
+    group: Group,
+    voters: &BTreeMap<u64, Member>,
+    learners: &BTreeMap<u64, Member>,
+) -> impl Future<Output = Result<(), RaftError>> + use<> {
+    let (voters, learners) = (voters.clone(), learners.clone());
+    async move { group.change_members(voters, learners).await }
+}
 
 fn put(name: &str, value: u64) -> Op {
     Op::Put(name.into(), value)
@@ -15,7 +25,6 @@ fn put(name: &str, value: u64) -> Op {
 async fn commands_are_applied_everywhere_and_have_a_place_in_the_log() {
     let mut cluster = Cluster::start([1, 2, 3]).await;
     let leader = cluster.found(SHARD).await;
-    cluster.put(SHARD, put("first", 1)).await;
     let proposals = (0..200_u64).map(|i| {
         let group = cluster.group(leader, SHARD);
         async move { group.propose(Op::Add("n".into(), i).encode()).await }
@@ -38,7 +47,10 @@ async fn commands_are_applied_everywhere_and_have_a_place_in_the_log() {
     // A follower says who leads.
     let follower = [1, 2, 3].into_iter().find(|s| *s != leader).expect("another");
     let refused = cluster.group(follower, SHARD).propose(put("x", 1).encode()).await;
-    assert!(matches!(refused, Err(RaftError::NotLeader { leader: Some(at), .. }) if at == (leader, leader)), "{refused:?}");
+    assert!(
+        matches!(refused, Err(RaftError::NotLeader { leader: Some(at), .. }) if at == (leader, leader)),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,7 +112,6 @@ async fn a_learner_far_behind_comes_by_snapshot() {
         let group = cluster.open(store, group(SHARD, store)).await;
         group.initialize(voters.clone()).await.expect("initializes");
     }
-    let leader = cluster.leader(SHARD).await;
     for i in 0..40_u64 {
         cluster.put(SHARD, Op::Fill(format!("bulk{i}"), vec![i as u8; 32 << 10])).await;
     }
@@ -111,7 +122,7 @@ async fn a_learner_far_behind_comes_by_snapshot() {
     }
     cluster.open(4, group(SHARD, 4)).await;
     let learners = BTreeMap::from([(4, cluster.member(4))]);
-    cluster.group(leader, SHARD).change_members(voters, learners).await.expect("the learner joins");
+    cluster.on_leader(SHARD, |g| change(g, &voters, &learners)).await;
     let (last, _) = cluster.put(SHARD, put("after", 5)).await;
     cluster.applied(4, SHARD, last).await;
     let machine = cluster.machine(4, group(SHARD, 4));
@@ -164,24 +175,15 @@ async fn all_voters_are_replaced_one_call_after_another() {
         cluster.open(store, group(SHARD, store)).await;
     }
     let second: BTreeMap<u64, Member> = (4..=6).map(|id| (id, cluster.member(id))).collect();
-    let all = async {
-        loop {
-            let leader = cluster.leader(SHARD).await;
-            match cluster.group(leader, SHARD).change_members(second.clone(), BTreeMap::new()).await {
-                Ok(()) => return leader,
-                Err(RaftError::NotLeader { .. } | RaftError::Busy) => tokio::task::yield_now().await,
-                Err(e) => panic!("{e}"),
-            }
-        }
-    };
-    let leader = tokio::time::timeout(LONG, all).await.expect("in time");
+    let (leader, ()) = cluster.on_leader(SHARD, |g| change(g, &second, &BTreeMap::new())).await;
     let status = cluster.group(leader, SHARD).status();
     assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [4, 5, 6]);
     assert!(status.learners.is_empty() && !status.joint && status.config_committed);
     // Again changes nothing.
-    let before = status.last_index;
-    cluster.group(leader, SHARD).change_members(second, BTreeMap::new()).await.expect("nothing to do");
-    assert_eq!(cluster.group(leader, SHARD).status().last_index, before);
+    let before = cluster.group(leader, SHARD).status();
+    cluster.on_leader(SHARD, |g| change(g, &second, &BTreeMap::new())).await;
+    let after = cluster.group(leader, SHARD).status();
+    assert!(after.term > before.term || after.last_index == before.last_index);
     for store in 1..=3 {
         cluster.stop_store(store).await;
     }
@@ -196,26 +198,21 @@ async fn all_voters_are_replaced_one_call_after_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn barriers_hold_on_the_leader_and_nowhere_else() {
     let mut cluster = Cluster::start([1, 2, 3]).await;
-    let leader = cluster.found(SHARD).await;
-    cluster.put(SHARD, put("a", 1)).await;
-    let lead = cluster.group(leader, SHARD);
+    let mut leader = cluster.found(SHARD).await;
     for barrier in [Barrier::Lease, Barrier::ReadIndex] {
-        lead.barrier(barrier).await.expect("the leader may read");
+        (leader, ()) = cluster.on_leader(SHARD, |g| async move { g.barrier(barrier).await }).await;
         let follower = cluster.groups(SHARD).into_iter().find(|(id, _)| *id != leader).expect("another").1;
         let refused = follower.barrier(barrier).await;
         assert!(matches!(refused, Err(RaftError::NotLeader { leader: Some(_), .. })), "{refused:?}");
     }
+    let lead = cluster.group(leader, SHARD);
     // Without a quorum the lease runs out and neither kind of read is allowed.
     for store in [1, 2, 3].into_iter().filter(|s| *s != leader) {
         cluster.stop_store(store).await;
     }
-    let lost = |s: &undb_raft::GroupStatus| s.quorum_age.is_none_or(|age| age > support::timing().election_max);
-    loop {
-        if lost(&lead.status()) {
-            break;
-        }
-        lead.watch().changed().await;
-    }
+    let lost =
+        |s: &undb_raft::GroupStatus| s.quorum_age.is_none_or(|age| age > support::timing().election_max);
+    lead.watch().wait_for("the lease is over", LONG, lost).await.expect("it is");
     for barrier in [Barrier::Lease, Barrier::ReadIndex] {
         let refused = lead.barrier(barrier).await;
         assert!(matches!(refused, Err(RaftError::Busy | RaftError::NotLeader { .. })), "{refused:?}");
@@ -235,17 +232,7 @@ async fn a_wiped_store_comes_back_under_a_new_replica_id() {
     cluster.start_store(3).await;
     cluster.open(3, group(SHARD, 30)).await;
     let voters = BTreeMap::from([(1, cluster.member(1)), (2, cluster.member(2)), (30, cluster.member(3))]);
-    let all = async {
-        loop {
-            let leader = support::leader_of(&cluster.groups(SHARD)).await;
-            match cluster.group(leader, SHARD).change_members(voters.clone(), BTreeMap::new()).await {
-                Ok(()) => return leader,
-                Err(RaftError::NotLeader { .. } | RaftError::Busy) => tokio::task::yield_now().await,
-                Err(e) => panic!("{e}"),
-            }
-        }
-    };
-    let leader = tokio::time::timeout(LONG, all).await.expect("in time");
+    let (leader, ()) = cluster.on_leader(SHARD, |g| change(g, &voters, &BTreeMap::new())).await;
     assert_eq!(cluster.group(leader, SHARD).status().voters.keys().copied().collect::<Vec<_>>(), [1, 2, 30]);
     let (last, _) = cluster.put(SHARD, put("after", 1)).await;
     cluster.applied(3, SHARD, last).await;

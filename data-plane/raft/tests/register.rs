@@ -60,7 +60,10 @@ async fn read(replicas: Replicas, history: Arc<History>, barrier: Barrier) {
         }
         let value = machine.get("r");
         let at_most = history.begun.load(Ordering::SeqCst);
-        assert!((at_least..=at_most).contains(&value), "{barrier:?} read {value}, not {at_least}..={at_most}");
+        assert!(
+            (at_least..=at_most).contains(&value),
+            "{barrier:?} read {value}, not {at_least}..={at_most}"
+        );
         history.newest_read.fetch_max(value, Ordering::SeqCst);
         history.reads.fetch_add(1, Ordering::SeqCst);
         tokio::task::yield_now().await;

@@ -19,7 +19,8 @@ async fn exchange(address: &str, messages: Vec<RaftMessage>) -> BTreeMap<u64, Bo
     let (tx, rx) = tokio::sync::mpsc::channel(1);
     tx.send(RaftBatch { messages }).await.expect("queued");
     let stream = client.exchange(tokio_stream::wrappers::ReceiverStream::new(rx)).await.expect("answers");
-    let answers = stream.into_inner().flat_map(|batch| futures::stream::iter(batch.expect("a batch").messages));
+    let answers =
+        stream.into_inner().flat_map(|batch| futures::stream::iter(batch.expect("a batch").messages));
     let answers = answers.take(len).map(|m| (m.id, m.body.expect("a body"))).collect();
     tokio::time::timeout(LONG, answers).await.expect("in time")
 }

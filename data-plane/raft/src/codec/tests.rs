@@ -7,7 +7,8 @@ fn id(term: u64, leader: u64, index: u64) -> LogId {
 fn joint() -> Membership {
     let member = |store: u64| Member { store, address: format!("store-{store}:7400") };
     let configs = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([2, 3, 40])];
-    let nodes: BTreeMap<u64, Member> = [1, 2, 3, 40, 50].into_iter().map(|id| (id, member(id * 10))).collect();
+    let nodes: BTreeMap<u64, Member> =
+        [1, 2, 3, 40, 50].into_iter().map(|id| (id, member(id * 10))).collect();
     Membership::new(configs, nodes).expect("a membership")
 }
 
@@ -68,7 +69,10 @@ fn version_1_is_encoded_as_it_was() {
 #[test]
 fn requests_decode_to_what_was_encoded() {
     let (sent, got) = (append(), decode_append(encode_append(&append())).expect("decodes"));
-    assert_eq!((sent.vote, sent.prev_log_id, sent.leader_commit), (got.vote, got.prev_log_id, got.leader_commit));
+    assert_eq!(
+        (sent.vote, sent.prev_log_id, sent.leader_commit),
+        (got.vote, got.prev_log_id, got.leader_commit)
+    );
     assert_eq!(sent.entries, got.entries);
     let vote = VoteRequest::new(Vote::new(4, 3), None);
     assert_eq!(decode_vote_request(encode_vote_request(&vote)).expect("decodes"), vote);

@@ -7,11 +7,8 @@ fn members(ids: &[u64]) -> Members {
 
 /// Replica 1 leads; peers are caught up except those in `behind`.
 fn status(voters: &[u64], learners: &[u64], behind: &[u64]) -> GroupStatus {
-    let peer = |id: &u64| PeerStatus {
-        replica: *id,
-        matched: (!behind.contains(id)).then_some(999),
-        ack_age: None,
-    };
+    let peer =
+        |id: &u64| PeerStatus { replica: *id, matched: (!behind.contains(id)).then_some(999), ack_age: None };
     GroupStatus {
         replica: 1,
         term: 1,

@@ -6,6 +6,7 @@ pub mod registers;
 use parking_lot::Mutex;
 use registers::{Disk, Op, Registers, number};
 use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,6 +131,8 @@ impl Cluster {
             let group = self.open(*id, group(shard, *id)).await;
             group.initialize(voters.clone()).await.expect("initializes");
         }
+        // Each stands for election at once; the first write shows who stays.
+        self.put(shard, Op::Put("founded".into(), 1)).await;
         self.leader(shard).await
     }
 
@@ -162,6 +165,25 @@ impl Cluster {
         self.stores.iter().filter_map(|(id, s)| Some((*id, s.host.group(shard)?))).collect()
     }
 
+    /// Asks the leader, whoever that is by now, until it is done.
+    pub async fn on_leader<T, F: Future<Output = Result<T, RaftError>>>(
+        &self,
+        shard: ShardId,
+        ask: impl Fn(Group) -> F,
+    ) -> (u64, T) {
+        let all = async {
+            loop {
+                let leader = self.leader(shard).await;
+                match ask(self.group(leader, shard)).await {
+                    Ok(done) => return (leader, done),
+                    Err(RaftError::NotLeader { .. } | RaftError::Busy) => tokio::task::yield_now().await,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        };
+        tokio::time::timeout(LONG, all).await.expect("in time")
+    }
+
     /// Waits until a store has applied an entry.
     pub async fn applied(&self, store: u64, shard: ShardId, at: LogId) {
         let mut watch = self.group(store, shard).watch();
@@ -175,7 +197,10 @@ pub async fn leader_of(groups: &[(u64, Group)]) -> u64 {
     let waits = groups.iter().map(|(store, group)| {
         let (store, mut watch) = (*store, group.watch());
         Box::pin(async move {
-            watch.wait_for("leading", LONG, |s| s.is_leader && s.leader == Some(s.replica)).await.map(|_| store)
+            watch
+                .wait_for("leading", LONG, |s| s.is_leader && s.leader == Some(s.replica))
+                .await
+                .map(|_| store)
         })
     });
     let (store, _) = futures::future::select_ok(waits).await.expect("somebody leads");
