@@ -41,6 +41,8 @@ impl Anchor {
 pub(crate) enum Unanswered {
     /// The keys of the request lie in several shards by now: group them anew.
     Regroup,
+    /// Refused for the age of its id, and never applied: a new id may be tried.
+    TooOld(Error),
     Error(Error),
 }
 
@@ -69,6 +71,8 @@ struct Progress {
     timeouts: u32,
     asked: Vec<u64>,
     doubt: bool,
+    /// Of the attempts before the last one.
+    doubt_before: bool,
     last: String,
 }
 
@@ -83,7 +87,7 @@ impl Call<'_> {
         let result = self.attempts(anchor, build).await;
         let label = match &result {
             Ok(_) | Err(Unanswered::Regroup) => "ok",
-            Err(Unanswered::Error(error)) => error.code_name(),
+            Err(Unanswered::Error(error) | Unanswered::TooOld(error)) => error.code_name(),
         };
         metrics::counter!("undb_sdk_calls_total", "op" => self.name, "result" => label).increment(1);
         let seconds = self.started.elapsed().as_secs_f64();
@@ -96,8 +100,14 @@ impl Call<'_> {
         anchor: &Anchor,
         build: impl Fn(&ShardRoute) -> Option<kv_request::Op>,
     ) -> Result<(kv_response::Result, Arc<ShardRoute>), Unanswered> {
-        let mut progress =
-            Progress { round: 0, timeouts: 0, asked: Vec::new(), doubt: false, last: "no attempt".into() };
+        let mut progress = Progress {
+            round: 0,
+            timeouts: 0,
+            asked: Vec::new(),
+            doubt: false,
+            doubt_before: false,
+            last: "no attempt".into(),
+        };
         loop {
             let began = Instant::now();
             if began >= self.deadline {
@@ -116,12 +126,16 @@ impl Call<'_> {
             };
             let trouble = match self.attempt(&routes, &shard, store, op, progress.timeouts).await {
                 Ok(result) => {
+                    if shard.leader_store() != Some(store) {
+                        self.route.prove_leader(shard.id, store);
+                    }
                     self.core.budget.lock().success();
                     return Ok((result, shard));
                 }
                 Err(trouble) => trouble,
             };
             metrics::counter!("undb_sdk_retries_total", "reason" => trouble.label()).increment(1);
+            progress.doubt_before = progress.doubt;
             progress.doubt |= trouble.leaves_doubt() && !self.repeatable;
             progress.timeouts += u32::from(matches!(trouble, Trouble::TimedOut));
             progress.last = trouble.to_string();
@@ -137,7 +151,7 @@ impl Call<'_> {
         store: u64,
         began: Instant,
         progress: &mut Progress,
-    ) -> Result<()> {
+    ) -> Result<(), Unanswered> {
         match next_step(trouble) {
             Step::Leader { replica, term } => {
                 self.route.learn_leader(shard.id, replica, term);
@@ -153,15 +167,20 @@ impl Call<'_> {
                     progress.asked.clear();
                 } else {
                     progress.asked.push(store);
-                    self.refresh(began).await?;
+                    self.refresh(began).await;
                 }
             }
             Step::Refresh => {
                 progress.asked.push(store);
-                self.refresh(began).await?;
+                self.refresh(began).await;
             }
             Step::Wait(wait) => self.next_round(progress, wait).await,
-            Step::Stop(error) => return Err(self.stop(error, progress)),
+            Step::Stop(error) => {
+                let too_old = matches!(trouble, Trouble::Wire(e) if e.code() == v1::ErrorCode::TooOld);
+                let error = self.stop(error, progress);
+                let fresh = too_old && !progress.doubt_before;
+                return Err(if fresh { Unanswered::TooOld(error) } else { Unanswered::Error(error) });
+            }
         }
         Ok(())
     }
@@ -220,13 +239,10 @@ impl Call<'_> {
         tokio::time::sleep_until((Instant::now() + pause).min(self.deadline)).await;
     }
 
-    /// A wrong route is renewed before going on; `TableNotFound` ends the call.
-    async fn refresh(&self, since: Instant) -> Result<()> {
+    /// A wrong route is renewed before going on. Whether the table is gone, the loop looks for itself.
+    async fn refresh(&self, since: Instant) {
         let refresh = self.route.refresh(self.core, since);
-        match tokio::time::timeout_at(self.deadline, refresh).await {
-            // The loop sees that the table is gone and judges by what was sent.
-            Ok(_) | Err(_) => Ok(()),
-        }
+        let _ = tokio::time::timeout_at(self.deadline, refresh).await;
     }
 
     fn late(&self, progress: &Progress) -> Error {

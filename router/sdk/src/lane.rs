@@ -4,6 +4,10 @@
 //! way would push its own oldest out, and their retry could no longer be recognised. So a client uses as
 //! many ids ("lanes") as it needs: within a lane, nothing newer than [`LANE_AHEAD_MAX`] behind the oldest
 //! outstanding write is handed out; a slow write fills its lane and others go on in the next.
+//!
+//! What a shard forgets it remembers as a time: it refuses ids first sent up to then. So within a lane the
+//! time of the first attempt never goes back, whatever the clock does, and at most [`LANE_AHEAD_MAX`] ids
+//! share one millisecond; then nothing outstanding is as old as anything that a window let go.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -18,9 +22,21 @@ struct Lane {
     client: u64,
     next: u64,
     outstanding: BTreeSet<u64>,
+    stamp_ms: u64,
+    in_stamp: u64,
 }
 
 impl Lane {
+    fn stamp(&mut self, now_ms: u64) -> u64 {
+        let full = self.in_stamp == LANE_AHEAD_MAX;
+        if now_ms > self.stamp_ms || full {
+            self.stamp_ms = now_ms.max(self.stamp_ms + u64::from(full));
+            self.in_stamp = 0;
+        }
+        self.in_stamp += 1;
+        self.stamp_ms
+    }
+
     fn has_room(&self) -> bool {
         self.outstanding.first().is_none_or(|oldest| self.next - oldest < LANE_AHEAD_MAX)
     }
@@ -45,7 +61,9 @@ impl Lanes {
             Some(index) => index,
             None => {
                 // 0 means "not deduplicated" on the wire.
-                lanes.push(Lane { client: (self.draw)().max(1), next: 1, outstanding: BTreeSet::new() });
+                let client = (self.draw)().max(1);
+                let outstanding = BTreeSet::new();
+                lanes.push(Lane { client, next: 1, outstanding, stamp_ms: 0, in_stamp: 0 });
                 lanes.len() - 1
             }
         };
@@ -53,7 +71,7 @@ impl Lanes {
         let seq = lane.next;
         lane.next += 1;
         lane.outstanding.insert(seq);
-        let id = RequestId { client: lane.client, seq, first_attempt_ms: now_ms };
+        let id = RequestId { client: lane.client, seq, first_attempt_ms: lane.stamp(now_ms) };
         Ticket { lanes: self.clone(), index, id }
     }
 }
@@ -104,6 +122,16 @@ mod tests {
         drop(slow);
         let again = lanes.take(1);
         assert!(clients.contains(&again.id.client), "lanes are used again");
+    }
+
+    #[test]
+    fn first_attempts_never_go_back_and_few_share_a_millisecond() {
+        let lanes = Lanes::new(counting);
+        let stamps: Vec<u64> =
+            (0..300).map(|i| lanes.take(if i < 150 { 1000 } else { 10 }).id.first_attempt_ms).collect();
+        assert!(stamps.is_sorted());
+        let ahead = LANE_AHEAD_MAX as usize;
+        assert!(stamps.windows(ahead + 1).all(|w| w[0] < w[ahead]));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Table {
                         }
                     }
                     Err(Unanswered::Regroup) => left.extend(group),
-                    Err(Unanswered::Error(error)) => return Err(error),
+                    Err(other) => return Err(other.into_error()),
                 }
             }
             if left.is_empty() {
@@ -141,7 +141,7 @@ impl Table {
                     result => {
                         let result = result.map_err(|u| match u {
                             Unanswered::Regroup => splitting(),
-                            Unanswered::Error(error) => error,
+                            other => other.into_error(),
                         });
                         spread(&mut results, group, result);
                     }

@@ -28,7 +28,8 @@ pub enum Span {
 }
 
 impl Span {
-    pub(crate) fn encode(&self, partitioning: Partitioning) -> Result<KeyRange> {
+    /// The range of encoded keys that it is.
+    pub fn encode(&self, partitioning: Partitioning) -> Result<KeyRange> {
         let begins = |prefix: Bytes| KeyRange { end: prefix_end(&prefix), start: prefix };
         match self {
             Span::All => Ok(KeyRange::all()),

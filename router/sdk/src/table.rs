@@ -180,7 +180,7 @@ impl Table {
             Unanswered::Regroup => Error::invalid(
                 "the keys of a batch must lie in one shard; keys with one hash key always do",
             ),
-            Unanswered::Error(error) => error,
+            other => other.into_error(),
         })
     }
 
@@ -190,17 +190,32 @@ impl Table {
     ) -> Result<WriteOutcome, Unanswered> {
         let Some(first) = mutations.first() else { return Ok(WriteOutcome::Applied(Vec::new())) };
         let anchor = Anchor::At(first.key.clone());
-        let ticket = self.core.lanes.take(self.core.clock.now_ms());
-        let mut call = self.call("write", self.core.options.timeouts.write);
-        (call.ticket, call.repeatable) = (Some(&ticket), false);
         let op = |shard: &crate::route::ShardRoute| {
             let fits = mutations.iter().all(|m| shard.range.contains(&m.key));
             fits.then(|| kv_request::Op::Write(v1::WriteRequest { mutations: mutations.clone() }))
         };
-        match call.run(&anchor, op).await? {
-            (kv_response::Result::Write(write), _) => WriteOutcome::from_wire(write, mutations.len())
-                .ok_or_else(|| Unanswered::Error(Error::Ambiguous { reason: "unfit answer of a store".into() })),
-            _ => Err(Error::Ambiguous { reason: "unfit answer of a store".into() }.into()),
+        let unfit = || Unanswered::Error(Error::Ambiguous { reason: "unfit answer of a store".into() });
+        let mut ids = 1;
+        loop {
+            let ticket = self.core.lanes.take(self.core.clock.now_ms());
+            let mut call = self.call("write", self.core.options.timeouts.write);
+            (call.ticket, call.repeatable) = (Some(&ticket), false);
+            return match call.run(&anchor, op).await {
+                Ok((kv_response::Result::Write(write), _)) => {
+                    WriteOutcome::from_wire(write, mutations.len()).ok_or_else(unfit)
+                }
+                Ok(_) => Err(unfit()),
+                Err(Unanswered::TooOld(_)) if ids < REQUEST_IDS_MAX => {
+                    ids += 1;
+                    continue;
+                }
+                Err(Unanswered::TooOld(error)) => Err(Error::Rejected {
+                    code: crate::ErrorCode::TooOld,
+                    message: format!("this machine's clock seems to be behind the cluster's: {error}"),
+                }
+                .into()),
+                Err(unanswered) => Err(unanswered),
+            };
         }
     }
 
@@ -208,7 +223,8 @@ impl Table {
     /// Returns how many were removed; after an error some may be.
     pub async fn delete_range(&self, span: Span) -> Result<u64> {
         let range = span.encode(self.partitioning())?;
-        let mut start = range.start;
+        // No encoded key is empty, and none is below a zero byte.
+        let mut start = if range.start.is_empty() { Bytes::from_static(&[0]) } else { range.start };
         let mut removed = 0;
         while range.end.is_empty() || start < range.end {
             let call = self.call("delete_range", self.core.options.timeouts.write.max(DELETE_RANGE_TIMEOUT));
@@ -264,6 +280,8 @@ impl Table {
     }
 }
 
+/// New ids for a write whose first attempt is refused as too old, before giving up.
+const REQUEST_IDS_MAX: u32 = 3;
 /// A range can be long; a shard of it may take a while.
 const DELETE_RANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -293,7 +311,7 @@ pub(crate) fn unfit() -> Error {
 impl Unanswered {
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Unanswered::Error(error) => error,
+            Unanswered::Error(error) | Unanswered::TooOld(error) => error,
             Unanswered::Regroup => Error::invalid("the key lies outside of every shard"),
         }
     }

@@ -74,6 +74,11 @@ impl LiveRoute {
         self.learn(|now| now.with_leader(shard, replica, term))
     }
 
+    /// Learns that a store leads, because it answered.
+    pub fn prove_leader(&self, shard: u64, store: u64) {
+        self.learn(|now| now.with_proven_leader(shard, store));
+    }
+
     fn change(
         &self,
         cache: &Cache,

@@ -167,6 +167,21 @@ impl RouteTable {
         Some(next)
     }
 
+    /// With the leader that just answered. `None`: known already.
+    pub fn with_proven_leader(&self, shard: u64, store: u64) -> Option<Self> {
+        let index = self.shards.iter().position(|s| s.id == shard)?;
+        let known = &self.shards[index];
+        let replica = known.replicas.iter().find(|r| r.store_id == store)?.replica_id;
+        if known.leader == replica {
+            return None;
+        }
+        let mut next = self.clone();
+        let mut changed = ShardRoute::clone(known);
+        changed.leader = replica;
+        next.shards[index] = Arc::new(changed);
+        Some(next)
+    }
+
     fn keep_newer_of(&mut self, old: &RouteTable) {
         let newer: Vec<_> = old
             .shards
