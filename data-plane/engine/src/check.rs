@@ -7,9 +7,9 @@ use crate::manifest::Manifest;
 use crate::tree::entry::Entry;
 use crate::tree::separated::IndexTree;
 use crate::tree::shared::{TREES_DIR, tree_name};
-use crate::tree::Origin;
+use crate::tree::{Origin, SegmentRef};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use undb_types::GroupId;
 
 /// What a check found.
@@ -22,6 +22,9 @@ pub struct CheckReport {
     /// What is wrong; empty: nothing.
     pub problems: Vec<String>,
 }
+
+/// Unreadable values that are listed per tree.
+const PROBLEMS_MAX: usize = 100;
 
 /// How much a check reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,7 @@ impl Engine {
     ) -> Result<()> {
         let log_ids: BTreeSet<u64> = self.shared.log.all().into_iter().map(|(id, _)| id).collect();
         let mut problems = Vec::new();
+        let mut dangling = BTreeMap::<SegmentRef, u64>::new();
         let mut pointers = 0;
         let _pin = self.shared.pins.pin();
         let (kept, counted) = tree.recount(|key: &Bytes, entry: &Entry| {
@@ -82,8 +86,9 @@ impl Engine {
                 Origin::Data => manifest.data.contains_key(&pointer.segment.id),
             };
             if !there {
-                problems.push(format!("{group}: pointer into {:?}, which is not there", pointer.segment));
+                *dangling.entry(pointer.segment).or_default() += 1;
             } else if depth == Depth::Values
+                && problems.len() < PROBLEMS_MAX
                 && let Err(error) = self.shared.values.read_uncached(key, pointer, entry.meta.value_len)
             {
                 problems.push(format!("{group}: {error}"));
@@ -92,6 +97,9 @@ impl Engine {
         report.keys += counted.counts.keys;
         report.pointers += pointers;
         report.problems.append(&mut problems);
+        for (segment, count) in dangling {
+            report.problems.push(format!("{group}: {count} pointers into {segment:?}, which is not there"));
+        }
         if kept.counts != counted.counts {
             report.problems.push(format!("{group}: counts {:?}, index {:?}", kept.counts, counted.counts));
         }

@@ -285,7 +285,7 @@ mod tests {
 
     fn write(dir: &Path, codec: Codec) -> Vec<Pointer> {
         let head = DataHead { id: 5, class: 1, created_ms: 9, codec };
-        let mut writer = DataWriter::create(&OsFs, dir, head).expect("create");
+        let mut writer = DataWriter::create(&OsFs::default(), dir, head).expect("create");
         let values = [&b"one one one one one one one"[..], b"two", &[3; 9000]];
         let keys = [&b"a"[..], b"b", b"c"];
         let pointers = keys.iter().zip(values).map(|(k, v)| writer.append(GROUP, k, v).expect("append")).collect();
@@ -299,7 +299,7 @@ mod tests {
         for codec in [Codec::Raw, Codec::Zstd { dictionary: vec![] }] {
             let dir = tempfile::tempdir().expect("dir");
             let pointers = write(dir.path(), codec);
-            let reader = DataReader::open(&OsFs, dir.path(), 5).expect("open");
+            let reader = DataReader::open(&OsFs::default(), dir.path(), 5).expect("open");
             let record = decode_record(&reader.read(pointers[2]).expect("read")).expect("record");
             assert_eq!(&record.key[..], b"c");
             assert_eq!(&reader.unpack(record.value, 9000).expect("unpack")[..], &[3; 9000]);
@@ -319,12 +319,12 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             std::fs::write(&path, &bad).expect("write");
-            let found = DataReader::open(&OsFs, dir.path(), 5).and_then(|reader| reader.verify());
+            let found = DataReader::open(&OsFs::default(), dir.path(), 5).and_then(|reader| reader.verify());
             assert!(found.is_err(), "byte {at}");
         }
         for len in [0, 10, HEADER_LEN, good.len() - 1] {
             std::fs::write(&path, &good[..len]).expect("write");
-            assert!(DataReader::open(&OsFs, dir.path(), 5).and_then(|reader| reader.verify()).is_err());
+            assert!(DataReader::open(&OsFs::default(), dir.path(), 5).and_then(|reader| reader.verify()).is_err());
         }
     }
 

@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn the_emptier_and_the_older_come_first() {
         let candidates = vec![candidate(1, 500, 100), candidate(2, 200, 100), candidate(3, 500, 10_000)];
-        assert_eq!(ids(choose(candidates, budget(3000, 1200), 10_000)), vec![2, 3]);
+        // 1/1 * 10, 4/1 * 10, 1/1 * 100
+        assert_eq!(ids(choose(candidates, budget(3800, 1200), 10_000)), vec![3, 2, 1]);
     }
 
     #[test]

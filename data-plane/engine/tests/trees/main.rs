@@ -1,0 +1,7 @@
+//! Trees over a real log: contents, garbage collection, crashes, formats.
+
+mod contents;
+mod crash;
+mod format;
+mod garbage;
+mod world;
