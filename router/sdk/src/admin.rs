@@ -1,5 +1,6 @@
 //! Calls that change or show what exists: for tools, not for the path of data.
 
+use futures::future::BoxFuture;
 use std::time::Duration;
 use tokio::time::Instant;
 use undb_proto::v1::{self, admin_client::AdminClient};
@@ -24,13 +25,18 @@ pub struct ApplyOutcome {
     pub warnings: Vec<String>,
 }
 
+type Answered<T> = Result<(Option<v1::Error>, T), tonic::Status>;
+
 macro_rules! call {
     ($self:ident, $method:ident, $request:expr) => {{
         let request = $request;
         $self
-            .on_any(async |mut client: AdminClient<rpc::AuthChannel>| {
-                let response = client.$method(request.clone()).await?.into_inner();
-                Ok((response.error.clone(), response))
+            .on_any(|mut client: AdminClient<rpc::AuthChannel>| {
+                let request = request.clone();
+                Box::pin(async move {
+                    let response = client.$method(request).await?.into_inner();
+                    Ok((response.error.clone(), response))
+                })
             })
             .await
     }};
@@ -83,7 +89,8 @@ impl Admin {
 
     async fn on_any<T>(
         &self,
-        call: impl AsyncFn(AdminClient<rpc::AuthChannel>) -> Result<(Option<v1::Error>, T), tonic::Status>,
+        // Boxed, so that the calls can be spawned: the future of an async closure is not known to be Send.
+        call: impl Fn(AdminClient<rpc::AuthChannel>) -> BoxFuture<'static, Answered<T>>,
     ) -> Result<T> {
         let deadline = Instant::now() + self.timeout;
         let mut last = Error::invalid("no endpoint given");
