@@ -18,6 +18,9 @@ pub enum RaftError {
     /// lease. Nothing was done.
     #[error("busy: the leader waits for a quorum, or another change is under way")]
     Busy,
+    /// The disk is full: nothing was done, reads go on, and writes do once there is room.
+    #[error("the disk of this store is full")]
+    DiskFull,
     /// It may have been done, or may yet be. A retry needs a request id.
     #[error("the outcome is not known")]
     Ambiguous,
@@ -38,5 +41,5 @@ pub enum RaftError {
 
 /// An error of the log as an I/O error, which is what openraft takes.
 pub(crate) fn log_io(error: undb_log::LogError) -> io::Error {
-    io::Error::other(error)
+    error.into()
 }

@@ -3,6 +3,7 @@
 use crate::config::Timing;
 use crate::host::{Raft, status_of};
 use crate::kinds::{Command, Kinds, from_raft};
+use crate::room::Room;
 use crate::state_machine::Shared;
 use crate::status::GroupWatch;
 use crate::{GroupStatus, Member, RaftError};
@@ -36,6 +37,7 @@ pub(crate) struct GroupInner {
     pub id: GroupId,
     pub raft: Raft,
     pub shared: Shared,
+    pub room: Room,
     pub timing: Timing,
     /// Until then no vote is given, unless the leader itself hands over.
     pub quiet_until: Option<Instant>,
@@ -44,15 +46,8 @@ pub(crate) struct GroupInner {
 }
 
 impl Group {
-    pub(crate) fn new(
-        id: GroupId,
-        raft: Raft,
-        shared: Shared,
-        timing: Timing,
-        quiet_until: Option<Instant>,
-    ) -> Self {
-        let changing = tokio::sync::Mutex::default();
-        Self { inner: Arc::new(GroupInner { id, raft, shared, timing, quiet_until, changing }) }
+    pub(crate) fn new(inner: GroupInner) -> Self {
+        Self { inner: Arc::new(inner) }
     }
 
     /// Which replica of which shard this is.
@@ -77,6 +72,9 @@ impl Group {
     /// Any number may be in flight. Without a quorum this waits: give it a deadline. Dropping it is
     /// safe, and leaves the outcome unknown.
     pub async fn propose(&self, command: Bytes) -> Result<(LogId, Bytes), RaftError> {
+        if !self.inner.room.is_there(self.inner.id) {
+            return Err(RaftError::DiskFull);
+        }
         match self.inner.raft.client_write(Command(command)).await {
             Ok(done) => Ok((from_raft(done.log_id), done.data)),
             Err(openraft::errors::RaftError::APIError(e)) => Err(self.write_error(e)),

@@ -2,9 +2,10 @@
 
 use crate::config::{HostOptions, raft_config};
 use crate::error::log_io;
-use crate::group::Group;
+use crate::group::{Group, GroupInner};
 use crate::kinds::{Kinds, to_raft};
 use crate::machine::Machine;
+use crate::room::Room;
 use crate::state_machine::{Shared, StateMachine};
 use crate::storage::{GroupLog, blocking, durable};
 use crate::transport::{Network, Peers, Service};
@@ -32,6 +33,7 @@ pub struct Host {
 pub(crate) struct Inner {
     pub options: HostOptions,
     pub peers: Peers,
+    pub room: Room,
     pub ended: CancellationToken,
     // Leaf lock; never held across a call of a group.
     groups: RwLock<BTreeMap<GroupId, Group>>,
@@ -51,13 +53,9 @@ impl Host {
         raft_config(&options.cluster_id, &options.timing)?;
         let ended = CancellationToken::new();
         let peers = Peers::new(&options, ended.clone());
-        let inner = Inner {
-            options,
-            peers,
-            ended,
-            groups: RwLock::default(),
-            opening: tokio::sync::Mutex::default(),
-        };
+        let room = Room::new(options.log.clone());
+        let opening = tokio::sync::Mutex::default();
+        let inner = Inner { options, peers, room, ended, groups: RwLock::default(), opening };
         Ok(Host { inner: Arc::new(inner) })
     }
 
@@ -113,7 +111,17 @@ impl Host {
                 }
             });
         }
-        Ok(Group::new(group, raft, shared, options.timing, quiet_until))
+        let room = self.inner.room.clone();
+        let changing = tokio::sync::Mutex::default();
+        Ok(Group::new(GroupInner {
+            id: group,
+            raft,
+            shared,
+            room,
+            timing: options.timing,
+            quiet_until,
+            changing,
+        }))
     }
 
     /// The open group of a shard; of several replicas the newest.

@@ -33,6 +33,7 @@ mod host;
 mod kinds;
 mod machine;
 mod members;
+mod room;
 mod state_machine;
 mod status;
 mod storage;

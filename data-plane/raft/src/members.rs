@@ -89,6 +89,9 @@ impl Group {
     /// a quorum it waits.
     pub async fn change_members(&self, voters: Members, learners: Members) -> Result<(), RaftError> {
         let _one_at_a_time = self.inner.changing.lock().await;
+        if !self.inner.room.is_there(self.inner.id) {
+            return Err(RaftError::DiskFull);
+        }
         loop {
             let status = self.status();
             if let Some(fatal) = status.fatal {

@@ -7,6 +7,7 @@
 use crate::codec;
 use crate::error::log_io;
 use crate::kinds::{Entry, Kinds, LogId, Vote, from_raft, to_raft};
+use crate::room::{self, is_full};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use std::fmt::Debug;
@@ -142,7 +143,20 @@ impl RaftLogStorage<Kinds> for GroupLog {
             undb_log::Entry { id: from_raft(entry.log_id), kind, payload }
         };
         let entries: Vec<_> = entries.into_iter().map(encode).collect();
-        self.log.append(self.group, entries, Box::new(move |result| callback.io_completed(result)));
+        let (log, group) = (self.log.clone(), self.group);
+        if !log.is_full() {
+            log.append(group, entries, Box::new(move |result| callback.io_completed(result)));
+            return Ok(());
+        }
+        // Only what openraft appends by itself gets here, see `room`. It waits: an error is for ever.
+        let appended = loop {
+            let entries = entries.clone();
+            match durable(|done| log.append(group, entries, done)).await {
+                Err(error) if is_full(&error) => tokio::time::sleep(room::RETRY).await,
+                appended => break appended,
+            }
+        };
+        callback.io_completed(appended);
         Ok(())
     }
 

@@ -8,7 +8,9 @@ use support::registers::Op;
 use support::{Cluster, LONG, SHARD, group};
 use undb_proto::v1::raft_message::Body;
 use undb_proto::v1::raft_transport_client::RaftTransportClient;
-use undb_proto::v1::{ErrorCode, RaftBatch, RaftGroup, RaftMessage};
+use undb_proto::v1::{
+    ErrorCode, RaftBatch, RaftGroup, RaftMessage, SnapshotBegin, SnapshotChunk, SnapshotReply,
+};
 use undb_runtime::rpc;
 use undb_types::ShardId;
 
@@ -99,4 +101,66 @@ async fn a_store_that_moves_is_found_again() {
     cluster.open(moved, group(SHARD, moved)).await;
     let (last, _) = cluster.put(SHARD, Op::Put("b".into(), 2)).await;
     cluster.applied(moved, SHARD, last).await;
+}
+
+/// Sends a snapshot to a replica by hand; the error's message, if there is one.
+async fn send_snapshot(address: &str, chunks: Vec<SnapshotChunk>) -> Result<SnapshotReply, tonic::Status> {
+    let mut client = RaftTransportClient::new(rpc::channel(address).expect("an address"));
+    let reply = client.install_snapshot(futures::stream::iter(chunks));
+    Ok(tokio::time::timeout(LONG, reply).await.expect("in time")?.into_inner())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_breaks_off_changes_nothing() {
+    let mut cluster = Cluster::start([1, 2, 3]).await;
+    let leader = cluster.found(SHARD).await;
+    let (last, _) = cluster.put(SHARD, Op::Put("a".into(), 1)).await;
+    let victim = leader % 3 + 1;
+    cluster.applied(victim, SHARD, last).await;
+    // From the leader of a term to come, of a state that is ahead.
+    let vote = b"\x01\x08\x63\x10\x03\x18\x01".to_vec();
+    let meta = b"\x01\x0a\x07\x08\x63\x10\x03\x18\x90\x4e".to_vec();
+    let header = RaftGroup {
+        shard_id: SHARD.0,
+        from_replica: 3,
+        to_replica: victim,
+        cluster_id: "test".into(),
+        to_store: victim,
+    };
+    let begin = SnapshotBegin { group: Some(header), vote: vote.into(), meta: meta.into() };
+    let chunk = |data: &'static [u8], begin: Option<SnapshotBegin>, last: bool| SnapshotChunk {
+        begin,
+        data: data.into(),
+        crc32c: crc32c::crc32c(data),
+        last,
+    };
+    let address = cluster.stores[&victim].address.clone();
+    let broken =
+        send_snapshot(&address, vec![chunk(b"half", Some(begin.clone()), false)]).await.expect("an answer");
+    assert_eq!(broken.error.expect("refused").code(), ErrorCode::Unavailable);
+    let mut bent = chunk(b"bent", Some(begin.clone()), true);
+    bent.crc32c ^= 1;
+    let bent = send_snapshot(&address, vec![bent]).await.expect("an answer");
+    assert!(bent.error.expect("refused").message.contains("checksum"));
+    assert!(send_snapshot(&address, vec![chunk(b"no begin", None, true)]).await.is_err());
+    // The replica goes on as if nothing had been.
+    assert_eq!(cluster.machine(victim, group(SHARD, victim)).get("a"), 1);
+    let (last, _) = cluster.put(SHARD, Op::Put("b".into(), 2)).await;
+    cluster.applied(victim, SHARD, last).await;
+    assert_eq!(cluster.group(victim, SHARD).status().fatal, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_just_came_back_gives_no_vote() {
+    let mut cluster = Cluster::start([1]).await;
+    cluster.found(SHARD).await;
+    cluster.stop_store(1).await;
+    cluster.start_store(1).await;
+    cluster.open(1, group(SHARD, 1)).await;
+    let vote = Body::Vote(b"\x01\x0a\x04\x08\x63\x10\x09".to_vec().into());
+    let address = cluster.stores[&1].address.clone();
+    let answers = exchange(&address, vec![ask(1, SHARD.0, 1, 1, "test", vote)]).await;
+    assert_eq!(code(&answers[&1]), ErrorCode::RecoveryInProgress);
+    // Later it takes part again.
+    cluster.put(SHARD, Op::Put("a".into(), 1)).await;
 }

@@ -159,6 +159,9 @@ async fn answer(group: &Group, body: Option<Body>) -> Result<Body, Error> {
     match body {
         Some(Body::Append(bytes)) => {
             let request = codec::decode_append(bytes).map_err(bad)?;
+            if !request.entries.is_empty() && !group.inner.room.is_there(group.id()) {
+                return Err(wire_error(ErrorCode::DiskFull, "the disk of this store is full"));
+            }
             let reply = raft.append_entries(request).await.map_err(|e| stopped(&e))?;
             Ok(Body::AppendReply(codec::encode_append_reply(&reply)))
         }
