@@ -5,10 +5,12 @@ mod support;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use support::engine_home::EngineHome;
 use support::model::Model;
 use support::world::{Home, MemHome, World};
 use undb_engine::command::*;
 use undb_engine::shard::*;
+use undb_engine::tree::EngineKind;
 use undb_types::KeyRange;
 
 const NOW: u64 = 1_700_000_000_000;
@@ -521,7 +523,7 @@ fn random_history(seed: u64, homes: &mut dyn FnMut() -> Box<dyn Home>, steps: u3
             4..6 => w.reopen(),
             6 => w.apply_again(),
             7 => w.move_into(homes()),
-            8 => drop(w.shard().maintain().expect("maintain")),
+            8..10 => w.maintain(now_ms),
             _ => {}
         }
         if step % 8 == 0 {
@@ -579,4 +581,34 @@ suite![
     a_damaged_snapshot_changes_nothing,
 ];
 
+fn home(kind: EngineKind, threshold: u32) -> Box<dyn Home> {
+    Box::new(EngineHome::new(kind, threshold))
+}
+
 on!(memory, Box::new(MemHome::default()));
+on!(separated_always, home(EngineKind::Separated, 0));
+on!(separated_from_1_byte, home(EngineKind::Separated, 1));
+on!(separated_from_512_bytes, home(EngineKind::Separated, 512));
+on!(separated_never, home(EngineKind::Separated, u32::MAX));
+on!(lsm, home(EngineKind::Lsm, 0));
+on!(sled, home(EngineKind::Sled, 0));
+
+#[test]
+fn a_shard_moves_between_all_kinds_of_engine() {
+    let kinds = [
+        (EngineKind::Separated, 0),
+        (EngineKind::Sled, 0),
+        (EngineKind::Separated, 512),
+        (EngineKind::Lsm, 0),
+        (EngineKind::Separated, u32::MAX),
+    ];
+    for seed in 100..103 {
+        let mut turn = seed as usize;
+        let mut next = || {
+            turn += 1;
+            let (kind, threshold) = kinds[turn % kinds.len()];
+            home(kind, threshold)
+        };
+        random_history(seed, &mut next, 400);
+    }
+}

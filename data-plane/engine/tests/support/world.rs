@@ -14,6 +14,16 @@ pub trait Home: Send {
     fn append(&mut self, id: LogId, payload: &Bytes) -> Option<ValueAt>;
     /// The tree, opened as after a restart.
     fn open(&mut self) -> Arc<dyn Tree>;
+    /// Entries behind `last` never were.
+    fn truncate_after(&mut self, _last: Option<LogId>) {}
+    /// A snapshot as of `log_id` was installed: the log goes on behind it.
+    fn installed(&mut self, _log_id: Option<LogId>) {}
+    /// Background work, until there is none.
+    fn maintain(&mut self) {}
+    /// The log need not keep what the tree has durably.
+    fn purge(&mut self, _durable: Option<LogId>) {}
+    /// One step of garbage collection.
+    fn collect(&mut self, _now_ms: u64) {}
     /// What the counts of the whole store must satisfy; panics when they do not.
     fn check(&mut self) {}
 }
@@ -72,7 +82,14 @@ impl World {
             Body::Blank => self.home.append(id, &Bytes::new()),
         };
         let entry = AppliedEntry { id, body, at };
-        let answer = self.shard().apply(entry.clone())?;
+        let answer = match self.shard().apply(entry.clone()) {
+            Ok(answer) => answer,
+            Err(e) => {
+                let last = self.shard().applied().log_id;
+                self.home.truncate_after(last);
+                return Err(e);
+            }
+        };
         self.history.push((entry, answer.clone()));
         Ok(answer)
     }
@@ -126,10 +143,21 @@ impl World {
         assert_eq!(durable, self.shard().durable());
     }
 
+    /// Background work: flush and compact, let the log go as far as the tree is durable, collect garbage.
+    pub fn maintain(&mut self, now_ms: u64) {
+        self.shard().maintain().expect("maintenance");
+        self.home.maintain();
+        let durable = self.shard().durable();
+        self.home.purge(durable);
+        // What the log let go can not be applied again.
+        self.history.retain(|(entry, _)| Some(entry.id) > durable);
+        self.home.collect(now_ms);
+    }
+
     /// Restarts: what was not flushed is gone, and is applied again with the same answers.
     pub fn reopen(&mut self) {
         let before = self.shard().durable();
-        self.shard = None;
+        self.shard = None; // it uses the home
         let shard = self.shard.insert(open(self.home.as_mut()));
         let applied = shard.applied().log_id;
         assert!(applied >= before, "{before:?} was durable, {applied:?} is left");
@@ -159,7 +187,10 @@ impl World {
         assert_eq!(shard.applied(), self.shard().applied());
         assert_eq!(shard.stats(), self.shard().stats());
         assert_eq!(shard.durable(), log_id);
+        home.installed(log_id);
         self.history.clear();
+        // The old shard first: it uses the old home.
+        self.shard = None;
         self.home = home;
         self.shard = Some(shard);
     }

@@ -50,7 +50,7 @@ pub fn log_options() -> LogOptions {
         segment_bytes: 32 << 10,
         frame_bytes_max: 16 << 10,
         cache_bytes: 16 << 10,
-        reserve_bytes: 0,
+        reserve_bytes: 4096,
         preallocate: false,
         now_ms: zero_clock,
         ..LogOptions::default()
