@@ -61,7 +61,24 @@ fn open_db(shared: &Shared, group: GroupId, generation: u64) -> Result<sled::Db>
         .path(shared.tree_dir(group, generation))
         .cache_capacity(shared.options.sled_cache_bytes)
         .flush_every_ms(None);
-    config.open().map_err(|e| sled_error("open", e))
+    let mut tries_left = LOCK_TRIES;
+    loop {
+        match config.open() {
+            Ok(db) => return Ok(db),
+            Err(e) if tries_left > 0 && is_locked(&e) => tries_left -= 1,
+            Err(e) => return Err(sled_error("open", e)),
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+}
+
+/// sled lets go of its lock only when its last background job ends, which may be after the tree was dropped.
+/// The store's own lock says that no other process is here.
+const LOCK_TRIES: u32 = 200;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+
+fn is_locked(error: &sled::Error) -> bool {
+    matches!(error, sled::Error::Io(e) if e.to_string().contains("could not acquire lock"))
 }
 
 impl SledTree {
