@@ -1,6 +1,8 @@
 //! What the log's tests share.
 #![allow(dead_code)]
 
+pub mod model;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;

@@ -1,0 +1,129 @@
+//! Every file operation of a scripted run is a crash point.
+
+mod support;
+
+use std::path::Path;
+
+use support::model::{Model, Op, recover_and_check};
+use undb_vfs::SimFs;
+
+fn script() -> Vec<Op> {
+    use Op::*;
+    vec![
+        Vote { group: 1 },
+        Append { group: 1, count: 3, len: 200 },
+        Flush,
+        Append { group: 2, count: 8, len: 900 },
+        Commit { group: 1 },
+        Vote { group: 2 },
+        Append { group: 1, count: 2, len: 50 },
+        Append { group: 3, count: 1, len: 6_000 },
+        Flush,
+        Truncate { group: 2, back: 3 },
+        Append { group: 2, count: 5, len: 700 },
+        Replace { group: 1, back: 2 },
+        Flush,
+        Purge { group: 2, count: 6 },
+        Append { group: 1, count: 10, len: 600 },
+        Flush,
+        Drop { group: 3 },
+        Purge { group: 1, count: 12 },
+        Purge { group: 2, count: 2 },
+        Append { group: 1, count: 8, len: 900 },
+        Commit { group: 2 },
+        Flush,
+        Collect,
+        Append { group: 2, count: 12, len: 1_000 },
+        Append { group: 3, count: 2, len: 10 },
+        Flush,
+        Reopen,
+        Vote { group: 1 },
+        Truncate { group: 2, back: 20 },
+        Purge { group: 1, count: 9 },
+        Append { group: 2, count: 9, len: 1_500 },
+        Flush,
+        Purge { group: 2, count: 30 },
+        Append { group: 3, count: 6, len: 2_000 },
+        Flush,
+        Collect,
+        Append { group: 1, count: 4, len: 0 },
+        Flush,
+    ]
+}
+
+/// Runs until the end or the crash; the model then knows what was acknowledged.
+fn run(fs: &SimFs, dir: &Path) -> Model {
+    let mut model = Model::default();
+    let Ok(mut log) = support::open(fs, dir) else { return model };
+    for op in script() {
+        if model.run(fs, dir, &mut log, &op).is_err() {
+            break;
+        }
+    }
+    model
+}
+
+#[test]
+fn every_acknowledged_thing_survives_a_crash_at_every_file_operation() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let fs = SimFs::new(dir.path());
+    let mut model = run(&fs, dir.path());
+    assert!(!fs.crashed(), "this run is the one that ends");
+    assert!(model.deleted.len() >= 2, "the script deletes segments");
+    let ops = fs.ops();
+    assert!(ops > 80, "{ops} operations");
+    drop(fs);
+    recover_and_check(&mut model, dir.path());
+    for op in 0..ops + 4 {
+        for seed in 0..6 {
+            let dir = tempfile::tempdir().expect("tempdir");
+            let root = dir.path().join("store");
+            std::fs::create_dir(&root).expect("root");
+            let fs = SimFs::new(&root);
+            fs.crash_at(op);
+            let mut model = run(&fs, &root);
+            fs.crash(op * 1_000 + seed);
+            let context = Context { op, seed };
+            recover_and_check(&mut model, &root);
+            std::mem::forget(context);
+        }
+    }
+}
+
+#[test]
+fn a_crash_during_recovery_is_recovered_from() {
+    // Crash in the middle of the run, then at every operation of the recovery.
+    for (first, seed) in [(35, 1), (52, 2), (70, 3), (91, 4)] {
+        for op in 0..40 {
+            let dir = tempfile::tempdir().expect("tempdir");
+            let root = dir.path().join("store");
+            std::fs::create_dir(&root).expect("root");
+            let fs = SimFs::new(&root);
+            fs.crash_at(first);
+            let mut model = run(&fs, &root);
+            fs.crash(seed);
+            let fs = SimFs::new(&root);
+            fs.crash_at(op);
+            let done = support::open(&fs, &root).is_ok();
+            fs.crash(seed + op);
+            let context = Context { op, seed };
+            recover_and_check(&mut model, &root);
+            std::mem::forget(context);
+            if done && !fs.crashed() {
+                break;
+            }
+        }
+    }
+}
+
+/// Says where a failing check was.
+struct Context {
+    op: u64,
+    seed: u64,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        eprintln!("crash at operation {} with seed {}", self.op, self.seed);
+    }
+}
