@@ -1,0 +1,139 @@
+//! What survives restarts, power failures and full disks, and what is refused at start.
+
+mod support;
+
+use support::Cluster;
+use undb_proto::v1::{self, ErrorCode};
+use undb_runtime::Shutdown;
+use undb_store::{StoreError, start_with};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_acknowledged_is_there_after_all_stores_restarted() {
+    let mut cluster = Cluster::start(3).await;
+    let caller = cluster.caller();
+    for i in 0..40 {
+        caller.put(&format!("k{i}"), vec![i; 3000]).await.expect("written");
+    }
+    for i in 0..3 {
+        cluster.down(i).await;
+    }
+    let ids: Vec<u64> = cluster.nodes.iter().map(|n| n.store_id).collect();
+    for i in 0..3 {
+        cluster.up(i).await.expect("it starts again");
+    }
+    assert_eq!(ids, cluster.nodes.iter().map(|n| n.store_id).collect::<Vec<_>>(), "ids stay");
+    for i in 0..40u8 {
+        assert_eq!(caller.get(&format!("k{i}")).await.expect("there").value, vec![i; 3000]);
+    }
+    for node in &cluster.nodes {
+        cluster.control
+            .wait("readiness", |_| node.running.as_ref().and_then(|r| r.readiness().ok()))
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_acknowledged_is_there_after_all_stores_lost_power() {
+    let mut cluster = Cluster::start(3).await;
+    let caller = cluster.caller();
+    for round in 0..2u8 {
+        for i in 0..20 {
+            caller.put(&format!("k{round}-{i}"), vec![round; 2000]).await.expect("written");
+        }
+        for i in 0..3 {
+            cluster.crash(i, u64::from(round) * 10 + i as u64).await;
+        }
+        for i in 0..3 {
+            cluster.up(i).await.expect("it recovers");
+        }
+        for earlier in 0..=round {
+            for i in 0..20 {
+                let record = caller.get(&format!("k{earlier}-{i}")).await.expect("it was acknowledged");
+                assert_eq!(record.value, vec![earlier; 2000]);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_loses_power_is_replaced_and_catches_up_later() {
+    let mut cluster = Cluster::start(3).await;
+    let caller = cluster.caller();
+    caller.put("before", "1").await.expect("written");
+    let leader = cluster.leader().await;
+    let error = cluster.crash(leader, 3).await;
+    assert!(matches!(error, StoreError::Poisoned(_) | StoreError::Stopped), "{error}");
+    cluster.control.forget(cluster.nodes[leader].store_id);
+    for i in 0..30 {
+        caller.put(&format!("after{i}"), "2").await.expect("a quorum is left");
+    }
+    assert_eq!(caller.get("before").await.expect("there").value, "1");
+    cluster.up(leader).await.expect("it recovers");
+    let store = cluster.nodes[leader].store_id;
+    cluster.control
+        .wait("it to catch up", |control| {
+            let best = control.report(control.leader(11)?, 11)?;
+            let ours = control.report(store, 11)?;
+            (ours.applied_index >= best.applied_index && best.applied_index > 30).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_new_data_and_serves_again_when_there_is_room() {
+    // A tenth of the disk is the reserve.
+    let mut cluster = Cluster::start_tuned(3, |config| config.capacity_bytes = 64 << 20).await;
+    let caller = cluster.caller();
+    let mut written = 0;
+    let error = loop {
+        match caller.put(&format!("k{written}"), vec![1; 1 << 20]).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 64, "64 MiB fit on a disk of 64 MiB with a reserve");
+    };
+    assert_eq!(error.code(), ErrorCode::DiskFull);
+    assert!(written > 3, "{written}");
+    // Reads and deletes go on, and so do elections.
+    assert_eq!(caller.get("k0").await.expect("there").value.len(), 1 << 20);
+    let delete = v1::Mutation {
+        key: "k0".into(),
+        op: Some(v1::mutation::Op::Delete(v1::Delete {})),
+        ..Default::default()
+    };
+    assert!(caller.write(vec![delete], None).await.expect("deletes work").results[0].existed);
+    let leader = cluster.leader().await;
+    cluster.down(leader).await;
+    assert_eq!(caller.get("k0").await, None);
+    // More room: as after a larger volume.
+    cluster.tune = |_| {};
+    cluster.up(leader).await.expect("it starts");
+    for i in (0..3).filter(|i| *i != leader) {
+        cluster.down(i).await;
+        cluster.up(i).await.expect("it starts");
+    }
+    caller.put("more", vec![2; 1 << 20]).await.expect("there is room");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_in_use_or_of_another_cluster_is_refused() {
+    let mut cluster = Cluster::start(1).await;
+    let config = {
+        let mut config = undb_store::Config::new(&cluster.nodes[0].dir, vec![cluster.control.address.clone()]);
+        config.listen = "127.0.0.1:0".into();
+        config
+    };
+    let shutdown = Shutdown::new(std::time::Duration::from_secs(5));
+    let real = || undb_store::Env::default();
+    let error = start_with(config.clone(), real(), shutdown.clone()).await.err().expect("in use");
+    assert!(matches!(error, StoreError::DirectoryInUse { .. }), "{error}");
+    assert_eq!(error.exit_code(), 10);
+    cluster.down(0).await;
+
+    let identity = cluster.nodes[0].dir.join("identity.json");
+    let text = std::fs::read_to_string(&identity).expect("written");
+    std::fs::write(&identity, text.replace("\"test\"", "\"other\"")).expect("rewritten");
+    let running = start_with(config, real(), shutdown).await.expect("it serves until control says no");
+    let error = running.join().await.expect_err("another cluster");
+    assert!(matches!(error, StoreError::OtherCluster { .. }), "{error}");
+}
