@@ -98,7 +98,8 @@ impl Files {
         let mut open = self.open.write();
         open.insert(segment, Slot { file, used });
         while open.len() > self.open_max {
-            let oldest = open.iter().min_by_key(|(_, slot)| slot.used.load(Ordering::Relaxed)).map(|(id, _)| *id);
+            let oldest =
+                open.iter().min_by_key(|(_, slot)| slot.used.load(Ordering::Relaxed)).map(|(id, _)| *id);
             let Some(oldest) = oldest else { break };
             open.remove(&oldest);
         }
@@ -118,8 +119,8 @@ impl Files {
             _ => LogError::io("read", self.path(segment))(error),
         };
         // Bounds the allocation by the file, for an offset and length from a damaged pointer.
-        let end = offset.checked_add(len as u64);
-        if end.is_none_or(|end| file.len().is_ok_and(|have| end > have)) {
+        let have = file.len().map_err(failed)?;
+        if offset.checked_add(len as u64).is_none_or(|end| end > have) {
             return Err(failed(io::ErrorKind::UnexpectedEof.into()));
         }
         let mut bytes = vec![0; len];

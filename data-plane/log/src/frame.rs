@@ -6,7 +6,9 @@
 use bytes::Bytes;
 use undb_types::GroupId;
 
-use crate::format::{CLASS_HOT, EntryMeta, FRAME_HEADER_LEN, FrameHeader, Record, RunStart, put_entry, put_run_start, salt};
+use crate::format::{
+    CLASS_HOT, EntryMeta, FRAME_HEADER_LEN, FrameHeader, Record, RunStart, put_entry, put_run_start, salt,
+};
 use crate::log::Done;
 
 /// Where a frame goes and what it is called.

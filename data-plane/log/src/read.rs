@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use undb_types::GroupId;
 
+use crate::LogError;
 use crate::group::Location;
 use crate::log::{Entry, Log, SegmentInfo};
 use crate::state::State;
-use crate::LogError;
 
 /// An entry that was asked for: its payload, or where it lies.
 struct Wanted {
@@ -25,7 +25,8 @@ impl Log {
         let (wanted, pinned) = {
             let mut state = self.shared().state.lock();
             let wanted = choose(&state, id, range, bytes_max);
-            let mut pinned: Vec<u64> = wanted.iter().filter(|w| w.payload.is_none()).map(|w| w.at.segment).collect();
+            let mut pinned: Vec<u64> =
+                wanted.iter().filter(|w| w.payload.is_none()).map(|w| w.at.segment).collect();
             pinned.dedup();
             for segment in &pinned {
                 pin(&mut state, *segment);

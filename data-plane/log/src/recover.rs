@@ -20,7 +20,7 @@ use crate::LogError;
 use crate::format::{Footer, FooterGroup, Record, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::group::Group;
 use crate::replay::Replay;
-use crate::scan::{Bodies, FramesEnd, ScannedFrame, SegmentFile, list_segments};
+use crate::scan::{Bodies, FramesEnd, MISPLACED, ScannedFrame, SegmentFile, list_segments};
 
 /// A directory's log, and what must be done before it may be appended to.
 pub(crate) struct Recovered {
@@ -117,6 +117,7 @@ pub(crate) fn recover(fs: &dyn Fs, dir: &Path) -> Result<Recovered, LogError> {
 fn is_torn(file: &SegmentFile) -> Result<bool, LogError> {
     let behind_checkpoint = SEGMENT_HEADER_LEN as u64 + 1;
     let (log_id, offset, why) = match &file.header {
+        Err(what) if *what == MISPLACED => return Err(file.corrupt(0, *what)),
         Err(what) => (None, 0, (*what).to_owned()),
         Ok(header) => {
             let mut good = false;
@@ -140,11 +141,14 @@ fn is_torn(file: &SegmentFile) -> Result<bool, LogError> {
 fn check_order(known: &[Known]) -> Result<(), LogError> {
     for pair in known.windows(2) {
         let (this, next) = (&pair[0], &pair[1]);
-        let corrupt = |what: &str| LogError::Corrupt { segment: this.id, offset: this.len, what: what.into() };
+        let corrupt =
+            |what: &str| LogError::Corrupt { segment: this.id, offset: this.len, what: what.into() };
         let adjacent = this.id + 1 == next.id;
         match &this.footer {
             None if !adjacent => {
-                return Err(corrupt("footer unreadable and the next segment deleted: its end cannot be proven"));
+                return Err(corrupt(
+                    "footer unreadable and the next segment deleted: its end cannot be proven",
+                ));
             }
             Some(footer) if adjacent && footer.last_seq + 1 != next.header.first_seq => {
                 return Err(corrupt("its last frame and the first of the next segment do not meet"));

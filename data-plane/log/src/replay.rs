@@ -36,10 +36,14 @@ impl Replay {
     pub fn frame(&mut self, log_id: u64, frame: &ScannedFrame, first: bool) {
         if first {
             // A checkpoint names every group that exists. Entries stay: they are judged by their range.
-            let named: Vec<_> = frame.records.iter().filter_map(|record| match record {
-                Record::Checkpoint(group, _) => Some(*group),
-                _ => None,
-            }).collect();
+            let named: Vec<_> = frame
+                .records
+                .iter()
+                .filter_map(|record| match record {
+                    Record::Checkpoint(group, _) => Some(*group),
+                    _ => None,
+                })
+                .collect();
             self.groups.retain(|group, _| named.contains(group));
         }
         let mut offset = frame.header.offset + FRAME_HEADER_LEN as u64;
@@ -57,8 +61,15 @@ impl Replay {
                     let index = start.index + i as u64;
                     let crc = entry.crc ^ salt(log_id, segment, *offset);
                     let (term, leader) = (start.term, start.leader);
-                    let at =
-                        Location { segment, offset: *offset, len: entry.len, crc, term, leader, kind: entry.kind };
+                    let at = Location {
+                        segment,
+                        offset: *offset,
+                        len: entry.len,
+                        crc,
+                        term,
+                        leader,
+                        kind: entry.kind,
+                    };
                     group.push(index, at);
                     *offset += u64::from(entry.len);
                 }
@@ -81,7 +92,10 @@ impl Replay {
 
     /// Per group, the floor below which entries do not count.
     pub fn floors(&self) -> BTreeMap<GroupId, Option<u64>> {
-        self.groups.iter().map(|(group, replayed)| (*group, replayed.state.purged.map(|id| id.index))).collect()
+        self.groups
+            .iter()
+            .map(|(group, replayed)| (*group, replayed.state.purged.map(|id| id.index)))
+            .collect()
     }
 
     /// The groups as they are, if every entry that must be there is.

@@ -17,6 +17,9 @@ use crate::format::{
 const READ_AHEAD: usize = 64 * 1024;
 const SEARCH_CHUNK: usize = 1024 * 1024;
 
+/// A whole header in the wrong file: no crash does that.
+pub(crate) const MISPLACED: &str = "segment header names another segment than the file";
+
 /// An open segment file, and what its head says.
 pub(crate) struct SegmentFile {
     pub id: u64,
@@ -58,7 +61,7 @@ impl SegmentFile {
         file.read_exact_at(&mut head, 0).map_err(LogError::io("read", &path))?;
         let header = match SegmentHeader::decode(&head) {
             Ok(header) if header.segment == id => Ok(header),
-            Ok(_) => Err("segment header names another segment than the file"),
+            Ok(_) => Err(MISPLACED),
             Err(HeaderError::Bad(what)) => Err(what),
             Err(HeaderError::Newer(found)) => {
                 let supported = crate::format::FORMAT_VERSION;

@@ -19,7 +19,8 @@ use undb_types::GroupId;
 
 use crate::LogError;
 use crate::format::{
-    CLASS_HOT, FRAME_HEADER_LEN, Footer, FooterGroup, ORIGIN_LOG, Record, RunStart, SEGMENT_HEADER_LEN, SegmentHeader,
+    CLASS_HOT, FRAME_HEADER_LEN, Footer, FooterGroup, ORIGIN_LOG, Record, RunStart, SEGMENT_HEADER_LEN,
+    SegmentHeader,
 };
 use crate::frame::{Answer, Frame, FrameBuilder, Place};
 use crate::group::{Group, Location};

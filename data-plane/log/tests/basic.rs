@@ -43,7 +43,11 @@ fn entries_are_readable_at_once_and_after_a_reopen() {
             break;
         }
         // Once by a clean close, once by dropping the last clone.
-        if round == 0 { log.clone().close() } else { drop(log.clone()) }
+        if round == 0 {
+            log.clone().close()
+        } else {
+            drop(log.clone())
+        }
         assert!(round == 1 || matches!(log.flush(), Err(LogError::Closed)));
         drop(log);
         log = open(&fs, dir.path()).expect("reopen");
@@ -61,7 +65,10 @@ fn an_entry_is_found_where_it_was_located_before_and_after_it_is_written() {
         let (callback, _) = done();
         log.append(g, vec![entry(g, id(1, index), 333)], callback);
         let at = log.locate(g, index).expect("located at once");
-        assert_eq!(log.read_at(at.segment, at.offset, at.len as usize).expect("read"), payload(g, id(1, index), 333));
+        assert_eq!(
+            log.read_at(at.segment, at.offset, at.len as usize).expect("read"),
+            payload(g, id(1, index), 333)
+        );
         places.push(at);
     }
     log.flush().expect("flush");
@@ -96,7 +103,11 @@ fn callbacks_come_in_the_order_of_the_calls_across_groups() {
         match n % 4 {
             0 => log.save_vote(g, Bytes::from(n.to_string()), done),
             // Refusals too come in their turn.
-            1 => log.append(g, entries(g, 1, 5000..5001, 10).into_iter().chain(entries(g, 1, 9..10, 1)).collect(), done),
+            1 => log.append(
+                g,
+                entries(g, 1, 5000..5001, 10).into_iter().chain(entries(g, 1, 9..10, 1)).collect(),
+                done,
+            ),
             2 => log.truncate_after(g, None, done),
             _ => log.append(g, vec![], done),
         }
@@ -143,11 +154,15 @@ fn a_read_gives_at_least_one_entry_and_stays_within_the_bound() {
     assert_eq!(log.read(g, 50..60, 1 << 20).expect("read"), vec![]);
     assert_eq!(log.read(group(2), 0..60, 1 << 20).expect("read"), vec![]);
     // An entry larger than a frame, and larger than a segment, has a frame of its own.
-    wait(|done| log.append(g, vec![entry(g, id(1, 50), 9_000), entry(g, id(1, 51), 70_000)], done)).expect("append");
+    wait(|done| log.append(g, vec![entry(g, id(1, 50), 9_000), entry(g, id(1, 51), 70_000)], done))
+        .expect("append");
     wait(|done| log.append(g, entries(g, 1, 52..53, 10), done)).expect("append");
     drop(log);
     let log = open(&fs, dir.path()).expect("reopen");
-    assert_eq!(log.read(g, 50..52, 1 << 20).expect("read"), vec![entry(g, id(1, 50), 9_000), entry(g, id(1, 51), 70_000)]);
+    assert_eq!(
+        log.read(g, 50..52, 1 << 20).expect("read"),
+        vec![entry(g, id(1, 50), 9_000), entry(g, id(1, 51), 70_000)]
+    );
     assert_eq!(log.retained_bytes(g), 50 * 1000 + 79_000 + 10);
 }
 

@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use undb_vfs::{Crashed, Fault, File, Fs, Locked, OpKind, OpenHow, OsFs, SimFs, read_file, write_file_atomic};
+use undb_vfs::{
+    Crashed, Fault, File, Fs, Locked, OpKind, OpenHow, OsFs, SimFs, read_file, write_file_atomic,
+};
 
 const SEEDS: u64 = 64;
 

@@ -131,7 +131,8 @@ impl Footer {
         for _ in 0..count {
             let id = reader.group()?;
             let mut number = || reader.varint("group range");
-            let group = FooterGroup { first: number()?, last: number()?, entries: number()?, bytes: number()? };
+            let group =
+                FooterGroup { first: number()?, last: number()?, entries: number()?, bytes: number()? };
             groups.push((id, group));
         }
         if reader.is_empty() { Ok(groups) } else { Err(Malformed("groups")) }

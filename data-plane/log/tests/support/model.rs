@@ -151,7 +151,8 @@ impl Model {
             Op::Purge { group, count } => {
                 let g = self.group(group);
                 let mut state = self.now(g);
-                let Some(upto) = state.entries.values().map(|entry| entry.id).take(count as usize).last() else {
+                let Some(upto) = state.entries.values().map(|entry| entry.id).take(count as usize).last()
+                else {
                     return Ok(());
                 };
                 state.entries = state.entries.split_off(&(upto.index + 1));
@@ -248,7 +249,12 @@ impl Model {
             } else {
                 allowed.iter().map(blur).any(|state| state == blur(&seen))
             };
-            assert!(fits, "group {g}: found {}\nallowed {:#?}", show(&seen), allowed.iter().map(show).collect::<Vec<_>>());
+            assert!(
+                fits,
+                "group {g}: found {}\nallowed {:#?}",
+                show(&seen),
+                allowed.iter().map(show).collect::<Vec<_>>()
+            );
         }
     }
 }

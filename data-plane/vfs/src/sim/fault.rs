@@ -142,7 +142,12 @@ impl Gate {
 
     pub(super) fn history(&self) -> Vec<String> {
         let state = self.0.lock();
-        state.history.iter().enumerate().map(|(n, (kind, path))| format!("{n} {kind:?} {}", path.display())).collect()
+        state
+            .history
+            .iter()
+            .enumerate()
+            .map(|(n, (kind, path))| format!("{n} {kind:?} {}", path.display()))
+            .collect()
     }
 
     pub(super) fn crash_at(&self, n: u64) {

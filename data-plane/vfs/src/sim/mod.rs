@@ -144,7 +144,12 @@ impl SimFs {
     }
 
     /// Runs one operation through the gate; a crash at it lets it happen and then fails.
-    fn run<T>(&self, kind: OpKind, path: &Path, body: impl FnOnce(&Shared) -> io::Result<T>) -> io::Result<T> {
+    fn run<T>(
+        &self,
+        kind: OpKind,
+        path: &Path,
+        body: impl FnOnce(&Shared) -> io::Result<T>,
+    ) -> io::Result<T> {
         let _running = self.shared.running.read();
         match self.shared.gate.enter(kind, path)? {
             Verdict::Go => body(&self.shared),
@@ -353,4 +358,3 @@ fn prefix(rng: &mut StdRng, len: usize) -> usize {
         _ => rng.random_range(0..=len),
     }
 }
-

@@ -96,7 +96,9 @@ impl Names {
                 Change::Renamed { from, to, .. } => {
                     for earlier in &mut kept {
                         match earlier {
-                            Change::Created(path) | Change::Removed { path, .. } => *path = moved(path, from, to),
+                            Change::Created(path) | Change::Removed { path, .. } => {
+                                *path = moved(path, from, to)
+                            }
                             Change::Renamed { from: f, to: t, .. } => {
                                 *f = moved(f, from, to);
                                 *t = moved(t, from, to);
@@ -120,7 +122,8 @@ impl Names {
         }
         let mut dirs: Vec<_> = counts.keys().cloned().collect();
         dirs.sort();
-        let keep: HashMap<_, _> = dirs.into_iter().map(|dir| (dir.clone(), super::prefix(rng, counts[&dir]))).collect();
+        let keep: HashMap<_, _> =
+            dirs.into_iter().map(|dir| (dir.clone(), super::prefix(rng, counts[&dir]))).collect();
         let mut renames: Vec<(PathBuf, PathBuf)> = Vec::new();
         for change in std::mem::take(&mut self.changes).into_iter().rev() {
             let nth = counts.get_mut(change.dir()).map_or(0, |left| {
@@ -135,7 +138,8 @@ impl Names {
                 continue;
             }
             // Later renames that are kept have moved what this change speaks of.
-            let now = |path: &Path| renames.iter().rev().fold(path.to_owned(), |p, (from, to)| moved(&p, from, to));
+            let now =
+                |path: &Path| renames.iter().rev().fold(path.to_owned(), |p, (from, to)| moved(&p, from, to));
             match change {
                 Change::Created(path) => remove_any(&now(&path)),
                 Change::Removed { path, stash } => {

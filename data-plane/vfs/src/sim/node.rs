@@ -157,7 +157,12 @@ impl Node {
         freed
     }
 
-    fn allocate(&self, len: u64, take: impl FnOnce(u64) -> u64, give_back: impl FnOnce(u64)) -> io::Result<()> {
+    fn allocate(
+        &self,
+        len: u64,
+        take: impl FnOnce(u64) -> u64,
+        give_back: impl FnOnce(u64),
+    ) -> io::Result<()> {
         let mut state = self.state.lock();
         let want = len.saturating_sub(state.allocated);
         let granted = take(want);
