@@ -15,7 +15,7 @@ use undb_log::{Log, LogOptions};
 use undb_raft::{AddressBook, Group, Host, HostOptions, Member, RaftError, Timing};
 use undb_runtime::{Bearer, Shutdown, Tasks, rpc};
 use undb_types::{GroupId, LogId, ReplicaId, ShardId};
-use undb_vfs::OsFs;
+use undb_vfs::{Fs, OsFs, SimFs};
 
 /// Longer than anything takes on a slow machine.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -54,6 +54,9 @@ pub struct Cluster {
     pub book: Arc<Book>,
     pub stores: BTreeMap<u64, Store>,
     disks: HashMap<GroupId, Disk>,
+    /// Simulated file systems of stores that have one.
+    pub sims: HashMap<u64, Arc<SimFs>>,
+    simulated: bool,
 }
 
 pub fn group(shard: ShardId, replica: u64) -> GroupId {
@@ -62,9 +65,25 @@ pub fn group(shard: ShardId, replica: u64) -> GroupId {
 
 impl Cluster {
     pub async fn start(stores: impl IntoIterator<Item = u64>) -> Self {
+        Self::start_on(stores, false).await
+    }
+
+    /// On file systems that fail and lose what was not synced.
+    pub async fn start_simulated(stores: impl IntoIterator<Item = u64>) -> Self {
+        Self::start_on(stores, true).await
+    }
+
+    async fn start_on(stores: impl IntoIterator<Item = u64>, simulated: bool) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (book, stores_ids) = (Arc::default(), stores);
-        let mut cluster = Self { dir, book, stores: BTreeMap::new(), disks: HashMap::new() };
+        let mut cluster = Self {
+            dir,
+            book,
+            stores: BTreeMap::new(),
+            disks: HashMap::new(),
+            sims: HashMap::new(),
+            simulated,
+        };
         for id in stores_ids {
             cluster.start_store(id).await;
         }
@@ -78,7 +97,17 @@ impl Cluster {
     /// Starts a store on what its directory holds, at a new address.
     pub async fn start_store(&mut self, id: u64) {
         let options = LogOptions { segment_bytes: 1 << 20, reserve_bytes: 1 << 20, ..LogOptions::default() };
-        let log = Log::open(Arc::new(OsFs::default()), &self.log_dir(id), options).expect("the log opens");
+        let dir = self.log_dir(id);
+        let fs: Arc<dyn Fs> = match self.simulated {
+            true => {
+                std::fs::create_dir_all(&dir).expect("a directory");
+                let sim = Arc::new(SimFs::new(&dir));
+                self.sims.insert(id, sim.clone());
+                sim
+            }
+            false => Arc::new(OsFs::default()),
+        };
+        let log = Log::open(fs, &dir, options).expect("the log opens");
         let host = Host::start(HostOptions {
             cluster_id: "test".into(),
             store: id,
