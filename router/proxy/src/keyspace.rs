@@ -1,97 +1,46 @@
-//! What the Redis commands need of a table: the seam between their meaning and the cluster. The cluster's
-//! side is the SDK; the tests' side is a map in memory.
+//! What the Redis commands need of a table, so that they can be tested without a cluster.
 
+use crate::Failure;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use std::sync::Arc;
-use undb_sdk::{Batch, Client, Key, Mutation, Partitioning, Record, ScanOptions, Span, Table, WriteOutcome};
+use undb_sdk::{Batch, Key, Record, WriteOutcome};
 
-pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, undb_sdk::Error>>;
-
-/// A page of a scan.
-#[derive(Debug, Default)]
-pub(crate) struct Page {
-    pub records: Vec<(Key, Record)>,
-    /// Where the next page begins; `None`: the span is exhausted.
-    pub cursor: Option<Bytes>,
-}
-
-/// What to scan.
+/// A record met by a walk over the keys.
 #[derive(Clone, Debug)]
-pub(crate) struct PageRequest {
-    pub span: Span,
-    pub cursor: Option<Bytes>,
-    pub len: u32,
-    pub keys_only: bool,
+pub struct Found {
+    /// Its key.
+    pub key: Key,
+    /// The record, without its value where only keys were asked for.
+    pub record: Record,
 }
 
-/// One table.
-pub(crate) trait Keyspace: Send + Sync + 'static {
-    fn partitioning(&self) -> Partitioning;
-    fn get(&self, key: Key) -> Answer<'_, Option<Record>>;
-    fn get_many(&self, keys: Vec<Key>) -> Answer<'_, Vec<Option<Record>>>;
-    /// Without values.
-    fn meta_many(&self, keys: Vec<Key>) -> Answer<'_, Vec<Option<Record>>>;
-    /// Atomic; all keys in one shard.
-    fn write(&self, batch: Batch) -> Answer<'_, WriteOutcome>;
-    /// Atomic per shard at best.
-    fn write_each(&self, mutations: Vec<Mutation>) -> Answer<'_, Vec<Result<WriteOutcome, undb_sdk::Error>>>;
-    fn scan(&self, request: PageRequest) -> Answer<'_, Page>;
-    fn delete_range(&self, span: Span) -> Answer<'_, u64>;
-}
+/// Records, and where to go on; none: the end.
+pub type Walked = (Vec<Found>, Option<Bytes>);
 
-/// Opens tables by name.
-pub(crate) trait Tables: Send + Sync + 'static {
-    fn open(&self, name: Arc<str>) -> Answer<'_, Arc<dyn Keyspace>>;
-}
+/// A table as the commands see it. Every call is linearizable by itself.
+pub trait Keyspace: Send + Sync + 'static {
+    /// The records of `keys`, in their order.
+    fn get(&self, keys: Vec<Key>, values: bool) -> BoxFuture<'_, Result<Vec<Option<Record>>, Failure>>;
 
-impl Tables for Client {
-    fn open(&self, name: Arc<str>) -> Answer<'_, Arc<dyn Keyspace>> {
-        Box::pin(async move { Ok(Arc::new(self.table(&*name).await?) as Arc<dyn Keyspace>) })
-    }
-}
+    /// All mutations or none; their keys share a shard.
+    fn write(&self, batch: Batch) -> BoxFuture<'_, Result<WriteOutcome, Failure>>;
 
-impl Keyspace for Table {
-    fn partitioning(&self) -> Partitioning {
-        Table::partitioning(self)
-    }
+    /// Each batch by itself, in no order.
+    fn write_many(&self, batches: Vec<Batch>) -> BoxFuture<'_, Result<Vec<WriteOutcome>, Failure>>;
 
-    fn get(&self, key: Key) -> Answer<'_, Option<Record>> {
-        Box::pin(Table::get(self, key))
-    }
+    /// Up to `limit` records of one hash key whose sort keys begin with `prefix`, from `from` on.
+    fn fields(
+        &self,
+        hash: Bytes,
+        prefix: Bytes,
+        from: Option<Bytes>,
+        limit: usize,
+        values: bool,
+    ) -> BoxFuture<'_, Result<Vec<Found>, Failure>>;
 
-    fn get_many(&self, keys: Vec<Key>) -> Answer<'_, Vec<Option<Record>>> {
-        Box::pin(Table::get_many(self, keys))
-    }
+    /// Removes the records of one hash key whose sort keys begin with `prefix`. Not atomic.
+    fn drop_fields(&self, hash: Bytes, prefix: Bytes) -> BoxFuture<'_, Result<(), Failure>>;
 
-    fn meta_many(&self, keys: Vec<Key>) -> Answer<'_, Vec<Option<Record>>> {
-        Box::pin(Table::meta_many(self, keys))
-    }
-
-    fn write(&self, batch: Batch) -> Answer<'_, WriteOutcome> {
-        Box::pin(Table::write(self, batch))
-    }
-
-    fn write_each(&self, mutations: Vec<Mutation>) -> Answer<'_, Vec<Result<WriteOutcome, undb_sdk::Error>>> {
-        Box::pin(async move { Ok(self.mutate_many(mutations).await) })
-    }
-
-    fn scan(&self, request: PageRequest) -> Answer<'_, Page> {
-        Box::pin(async move {
-            let mut options = ScanOptions::over(request.span).page_len(request.len);
-            if request.keys_only {
-                options = options.keys_only();
-            }
-            if let Some(cursor) = request.cursor {
-                options = options.resume(cursor);
-            }
-            let mut scan = Table::scan(self, options)?;
-            let records = scan.next_page().await?.unwrap_or_default();
-            Ok(Page { records, cursor: scan.cursor() })
-        })
-    }
-
-    fn delete_range(&self, span: Span) -> Answer<'_, u64> {
-        Box::pin(Table::delete_range(self, span))
-    }
+    /// About `limit` records in the table's order, without values, and where to go on; none: the end.
+    fn walk(&self, from: Option<Bytes>, limit: usize) -> BoxFuture<'_, Result<Walked, Failure>>;
 }

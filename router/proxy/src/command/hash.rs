@@ -4,7 +4,9 @@
 //! between; a write that depends on a field's value names that field's version too.
 
 use super::args::{float, integer, parse_integer};
-use super::model::{Hash, Item, KIND_FIELD, KIND_HASH, any_field, back_off, field_name, top};
+use super::model::{
+    Hash, Item, KIND_FIELD, KIND_HASH, any_field, back_off, field_name, generation_prefix, top,
+};
 use super::number::add_float;
 use super::{ATTEMPTS_MAX, Context, Outcome};
 use crate::Failure;
@@ -39,7 +41,10 @@ async fn change(
         let old = item.hash()?;
         let hash = match old {
             Some(hash) => hash,
-            None => fresh(cx, key).await?,
+            None => match fresh(cx, key).await? {
+                Some(hash) => hash,
+                None => continue,
+            },
         };
         let records = match old {
             Some(_) => cx.keys.get(names.iter().map(|name| hash.field(key, name)).collect(), true).await?,
@@ -58,12 +63,21 @@ async fn change(
     Err(Failure::CONTENDED)
 }
 
-/// A new hash; what an interrupted drop left under the key is removed first.
-async fn fresh(cx: &Context, key: &Bytes) -> Result<Hash, Failure> {
-    if !cx.keys.fields(key.clone(), any_field(), None, 1, false).await?.is_empty() {
-        cx.keys.drop_fields(key.clone(), any_field()).await?;
+/// A new hash; what an interrupted drop left under the key is removed first. `None`: somebody else made
+/// one in the meantime.
+///
+/// IMPORTANT: a generation is seen among the fields before the meta record is read. It is never used
+/// again, so if the meta record does not name it then, it is dead for ever. The other way round, fields
+/// of a hash made in between would be lost.
+async fn fresh(cx: &Context, key: &Bytes) -> Result<Option<Hash>, Failure> {
+    loop {
+        let left = cx.keys.fields(key.clone(), any_field(), None, 1, false).await?;
+        let Some(found) = left.first() else { return Ok(Some(Hash::fresh())) };
+        if !matches!(cx.item(key).await?, Item::Absent) {
+            return Ok(None);
+        }
+        cx.keys.drop_fields(key.clone(), generation_prefix(&found.key.sort)).await?;
     }
-    Ok(Hash::fresh())
 }
 
 fn batch(

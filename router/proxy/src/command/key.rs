@@ -13,16 +13,23 @@ use undb_sdk::{Batch, Expect, Expiry, Mutation, Record, WriteOutcome};
 pub async fn del(cx: Context, args: Vec<Bytes>) -> Outcome {
     let keys = &args[1..];
     let heads = cx.heads(keys).await?;
-    let mut removed = 0;
-    // A key that is named twice counts once: the second delete finds nothing.
-    let batches = keys.iter().map(|key| Batch::new().and(Mutation::delete(top(key)))).collect();
-    for (outcome, (key, head)) in cx.keys.write_many(batches).await?.into_iter().zip(keys.iter().zip(heads)) {
-        removed += i64::from(outcome.change().is_some_and(|c| c.existed));
-        if head.is_some_and(|record| record.kind == KIND_HASH) {
-            cx.keys.drop_fields(key.clone(), super::model::any_field()).await?;
+    let mut hashes = Vec::new();
+    for (key, head) in keys.iter().zip(heads) {
+        if head.is_some_and(|record| record.kind == KIND_HASH)
+            && let Item::Hash(hash, _) = cx.item(key).await?
+        {
+            hashes.push((key, hash));
         }
     }
-    Ok(Reply::Int(removed))
+    // A key that is named twice counts once: the second delete finds nothing.
+    let batches = keys.iter().map(|key| Batch::new().and(Mutation::delete(top(key)))).collect();
+    let outcomes = cx.keys.write_many(batches).await?;
+    for (key, hash) in hashes {
+        cx.drop_generation(key, hash).await;
+    }
+    let removed =
+        outcomes.into_iter().filter_map(|outcome| outcome.change()).filter(|change| change.existed).count();
+    Ok(Reply::Int(removed as i64))
 }
 
 /// EXISTS key [key ...]

@@ -86,6 +86,11 @@ pub fn any_field() -> Bytes {
     Bytes::from_static(&[FIELD])
 }
 
+/// What the sort keys of all fields beside this one begin with.
+pub fn generation_prefix(sort: &Bytes) -> Bytes {
+    sort.slice(..sort.len().min(9))
+}
+
 /// The field's name in a field's sort key.
 pub fn field_name(sort: &Bytes) -> Bytes {
     sort.slice(sort.len().min(9)..)

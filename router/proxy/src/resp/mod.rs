@@ -1,7 +1,9 @@
-//! The Redis protocol: bytes to commands, replies to bytes. No commands' meaning here.
+//! The Redis serialization protocol, versions 2 and 3.
+//!
+//! Source: the protocol description of redis.io ("RESP protocol description"); bounds as in redis-server 7.0.
 
 mod parse;
 mod reply;
 
-pub(crate) use parse::Parser;
-pub(crate) use reply::{Protocol, Reply};
+pub use parse::{Args, parse};
+pub use reply::{Protocol, Reply};

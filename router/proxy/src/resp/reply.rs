@@ -1,126 +1,138 @@
-//! Replies, written as RESP2 or RESP3.
+//! Answers, and how each version of the protocol writes them.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use std::borrow::Cow;
 
-/// The version of the protocol that a connection speaks.
+/// Which version the client asked for with HELLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub enum Protocol {
+    /// The default.
     #[default]
     Resp2,
+    /// Maps, nulls and doubles have types of their own.
     Resp3,
 }
 
-/// What a command answers.
+/// One answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Reply {
+pub enum Reply {
+    /// `+OK`
     Simple(&'static str),
-    /// With its leading code word.
-    Error(String),
-    Integer(i64),
+    /// `-ERR ...`; the text begins with its code word.
+    Error(Cow<'static, str>),
+    /// `:1`
+    Int(i64),
+    /// `$3`
     Bulk(Bytes),
+    /// No value.
     Null,
+    /// A list.
     Array(Vec<Reply>),
-    /// A flat array in RESP2.
+    /// Pairs: a flat array in version 2.
     Map(Vec<(Reply, Reply)>),
-    /// A set, which is an array in RESP2.
-    Set(Vec<Reply>),
-    /// Text for people: a verbatim string in RESP3.
+    /// Text for people: a bulk string in version 2.
     Text(String),
 }
 
 impl Reply {
-    pub(crate) const OK: Reply = Reply::Simple("OK");
+    /// `+OK`
+    pub const OK: Reply = Reply::Simple("OK");
 
-    pub(crate) fn bulk(text: impl AsRef<[u8]>) -> Reply {
-        Reply::Bulk(Bytes::copy_from_slice(text.as_ref()))
+    /// An error with its code word.
+    pub fn error(text: impl Into<Cow<'static, str>>) -> Self {
+        Reply::Error(text.into())
     }
 
-    pub(crate) fn bulk_or_null(value: Option<Bytes>) -> Reply {
+    /// A bulk string of the text.
+    pub fn text(text: &str) -> Self {
+        Reply::Bulk(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    /// A value or none.
+    pub fn maybe(value: Option<Bytes>) -> Self {
         value.map_or(Reply::Null, Reply::Bulk)
     }
 
-    pub(crate) fn count(n: usize) -> Reply {
-        Reply::Integer(i64::try_from(n).unwrap_or(i64::MAX))
+    /// 1 or 0.
+    pub fn flag(yes: bool) -> Self {
+        Reply::Int(i64::from(yes))
     }
 
-    pub(crate) fn flag(yes: bool) -> Reply {
-        Reply::Integer(i64::from(yes))
-    }
-
-    pub(crate) fn write(&self, protocol: Protocol, out: &mut BytesMut) {
-        let resp3 = protocol == Protocol::Resp3;
+    /// Appends its bytes.
+    pub fn write(&self, protocol: Protocol, out: &mut BytesMut) {
         match self {
             Reply::Simple(text) => line(out, b'+', text.as_bytes()),
-            Reply::Error(text) => {
-                // A line break would end the reply early.
-                let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-                line(out, b'-', clean.as_bytes());
-            }
-            Reply::Integer(n) => line(out, b':', n.to_string().as_bytes()),
+            Reply::Error(text) => line(out, b'-', one_line(text).as_bytes()),
+            Reply::Int(n) => line(out, b':', n.to_string().as_bytes()),
             Reply::Bulk(bytes) => bulk(out, bytes),
-            Reply::Null if resp3 => out.put_slice(b"_\r\n"),
-            Reply::Null => out.put_slice(b"$-1\r\n"),
-            Reply::Array(items) => aggregate(out, b'*', items.len(), items.iter(), protocol),
-            Reply::Set(items) => {
-                let mark = if resp3 { b'~' } else { b'*' };
-                aggregate(out, mark, items.len(), items.iter(), protocol);
+            Reply::Null if protocol == Protocol::Resp3 => out.extend_from_slice(b"_\r\n"),
+            Reply::Null => out.extend_from_slice(b"$-1\r\n"),
+            Reply::Array(items) => {
+                head(out, b'*', items.len());
+                items.iter().for_each(|item| item.write(protocol, out));
             }
             Reply::Map(pairs) => {
-                let (mark, len) = if resp3 { (b'%', pairs.len()) } else { (b'*', pairs.len() * 2) };
-                aggregate(out, mark, len, pairs.iter().flat_map(|(k, v)| [k, v]), protocol);
+                match protocol {
+                    Protocol::Resp3 => head(out, b'%', pairs.len()),
+                    Protocol::Resp2 => head(out, b'*', pairs.len() * 2),
+                }
+                for (key, value) in pairs {
+                    key.write(protocol, out);
+                    value.write(protocol, out);
+                }
             }
-            Reply::Text(text) if resp3 => {
-                line(out, b'=', (text.len() + 4).to_string().as_bytes());
-                out.put_slice(b"txt:");
-                out.put_slice(text.as_bytes());
-                out.put_slice(b"\r\n");
+            Reply::Text(text) if protocol == Protocol::Resp3 => {
+                head(out, b'=', text.len() + 4);
+                out.extend_from_slice(b"txt:");
+                out.extend_from_slice(text.as_bytes());
+                out.extend_from_slice(b"\r\n");
             }
             Reply::Text(text) => bulk(out, text.as_bytes()),
         }
     }
 }
 
-fn line(out: &mut BytesMut, mark: u8, text: &[u8]) {
-    out.put_u8(mark);
-    out.put_slice(text);
-    out.put_slice(b"\r\n");
+/// A line end inside an error would be read as the next reply.
+fn one_line(text: &str) -> Cow<'_, str> {
+    if text.contains(['\r', '\n']) {
+        Cow::Owned(text.replace(['\r', '\n'], " "))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+fn line(out: &mut BytesMut, kind: u8, text: &[u8]) {
+    out.extend_from_slice(&[kind]);
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn head(out: &mut BytesMut, kind: u8, len: usize) {
+    line(out, kind, len.to_string().as_bytes());
 }
 
 fn bulk(out: &mut BytesMut, bytes: &[u8]) {
-    line(out, b'$', bytes.len().to_string().as_bytes());
-    out.put_slice(bytes);
-    out.put_slice(b"\r\n");
-}
-
-// Nesting is ours: at most three deep.
-fn aggregate<'a>(
-    out: &mut BytesMut,
-    mark: u8,
-    len: usize,
-    items: impl Iterator<Item = &'a Reply>,
-    protocol: Protocol,
-) {
-    line(out, mark, len.to_string().as_bytes());
-    items.for_each(|item| item.write(protocol, out));
+    head(out, b'$', bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn text(reply: &Reply, protocol: Protocol) -> String {
+    fn written(reply: &Reply, protocol: Protocol) -> String {
         let mut out = BytesMut::new();
         reply.write(protocol, &mut out);
-        String::from_utf8(out.to_vec()).expect("text")
+        String::from_utf8_lossy(&out).into_owned()
     }
 
     #[test]
-    fn replies_have_their_shape_in_both_protocols() {
-        let map = Reply::Map(vec![(Reply::bulk("k"), Reply::Null)]);
-        assert_eq!(text(&map, Protocol::Resp2), "*2\r\n$1\r\nk\r\n$-1\r\n");
-        assert_eq!(text(&map, Protocol::Resp3), "%1\r\n$1\r\nk\r\n_\r\n");
-        assert_eq!(text(&Reply::Error("ERR a\r\nb".into()), Protocol::Resp2), "-ERR a  b\r\n");
-        assert_eq!(text(&Reply::Text("hi".into()), Protocol::Resp3), "=6\r\ntxt:hi\r\n");
-        assert_eq!(text(&Reply::Set(vec![Reply::Integer(-1)]), Protocol::Resp3), "~1\r\n:-1\r\n");
+    fn each_version_writes_maps_nulls_and_text_in_its_way() {
+        let map = Reply::Map(vec![(Reply::text("a"), Reply::Int(1)), (Reply::text("b"), Reply::Null)]);
+        assert_eq!(written(&map, Protocol::Resp2), "*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n$-1\r\n");
+        assert_eq!(written(&map, Protocol::Resp3), "%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n_\r\n");
+        assert_eq!(written(&Reply::Text("hi".into()), Protocol::Resp3), "=6\r\ntxt:hi\r\n");
+        assert_eq!(written(&Reply::error("ERR a\r\nb"), Protocol::Resp2), "-ERR a  b\r\n");
     }
 }
