@@ -19,6 +19,7 @@ mod error;
 pub mod meta;
 pub mod router;
 mod running;
+mod sealed;
 
 pub use error::ServerError;
 pub use running::Running;

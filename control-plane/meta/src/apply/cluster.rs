@@ -29,14 +29,16 @@ impl State {
     }
 
     /// Grants, renews or refuses. The epoch changes exactly when the owner does, so that a renewal
-    /// that arrives late fences nobody, and a new owner fences everything of the old one.
+    /// that arrives late fences nobody, and a new owner fences everything of the old one. A process at
+    /// the address of the holder need not wait: the holder has ended, or is fenced like any other.
     pub(super) fn acquire_control_lease(&mut self, op: v1::AcquireControlLease) -> Done {
         if op.owner.is_empty() || op.ttl_ms == 0 || op.ttl_ms > LEASE_TTL_MS_MAX {
             return Err(Reject::invalid("a control lease has an owner and a ttl of up to ten minutes"));
         }
         let held = &self.control_lease;
         let same = held.owner == op.owner;
-        if !same && self.now_ms < held.expires_at_ms {
+        let heir = !held.address.is_empty() && held.address == op.address;
+        if !same && !heir && self.now_ms < held.expires_at_ms {
             let left_ms = held.expires_at_ms - self.now_ms;
             let message = format!("{} holds the control lease for another {left_ms} ms", held.owner);
             return Err(Reject::conflict(message));

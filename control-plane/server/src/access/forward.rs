@@ -1,0 +1,145 @@
+//! Admin calls, passed on to the holder of the control lease. They are idempotent, so one that met a
+//! change of owner is asked again.
+
+use crate::client::MetaClient;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+use undb_proto::v1::admin_client::AdminClient;
+use undb_proto::v1::{self, ErrorCode};
+use undb_proto::wire_error;
+use undb_runtime::rpc::{AuthChannel, MESSAGE_BYTES_MAX, auth_channel};
+use undb_runtime::{Backoff, Bearer};
+
+const WITHIN: Duration = Duration::from_secs(15);
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Passes Admin calls on.
+pub(super) struct Forward {
+    meta: MetaClient,
+    bearer: Bearer,
+}
+
+impl Forward {
+    pub fn new(meta: MetaClient, bearer: Bearer) -> Self {
+        Self { meta, bearer }
+    }
+
+    fn owner(&self) -> Result<AdminClient<AuthChannel>, String> {
+        let state = self.meta.state();
+        let address = &state.control_lease().address;
+        if address.is_empty() {
+            return Err("nobody holds the control lease; start cluster control".into());
+        }
+        let channel = auth_channel(address, self.bearer.clone()).map_err(|e| e.to_string())?;
+        Ok(AdminClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX))
+    }
+
+    /// `error_of` finds the error in an answer; an error in words becomes one by `refusal`.
+    async fn pass<R, F>(
+        &self,
+        call: impl Fn(AdminClient<AuthChannel>) -> F,
+        error_of: fn(&R) -> Option<&v1::Error>,
+        refusal: fn(v1::Error) -> R,
+    ) -> Result<Response<R>, Status>
+    where
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        let deadline = Instant::now() + WITHIN;
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
+        loop {
+            let problem = match self.owner() {
+                Err(problem) => problem,
+                Ok(client) => match tokio::time::timeout(CALL_TIMEOUT, call(client)).await {
+                    Ok(Ok(response)) => match error_of(response.get_ref()) {
+                        Some(error) if error.code() == ErrorCode::NotLeader => error.message.clone(),
+                        _ => return Ok(response),
+                    },
+                    Ok(Err(status)) => status.message().to_owned(),
+                    Err(_) => "no answer in time".into(),
+                },
+            };
+            let delay = backoff.next_delay();
+            if Instant::now() + delay >= deadline {
+                let message = format!("cluster control does not answer: {problem}; check its processes");
+                return Ok(Response::new(refusal(wire_error(ErrorCode::Unavailable, message))));
+            }
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl v1::admin_server::Admin for Forward {
+    async fn apply(&self, request: Request<v1::ApplyRequest>) -> Result<Response<v1::ApplyResponse>, Status> {
+        let request = request.into_inner();
+        self.pass(
+            |mut client| {
+                let request = request.clone();
+                async move { client.apply(request).await }
+            },
+            |r| r.error.as_ref(),
+            |error| v1::ApplyResponse { error: Some(error), ..Default::default() },
+        )
+        .await
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetObjectsRequest>,
+    ) -> Result<Response<v1::GetObjectsResponse>, Status> {
+        let request = request.into_inner();
+        self.pass(
+            |mut client| {
+                let request = request.clone();
+                async move { client.get(request).await }
+            },
+            |r| r.error.as_ref(),
+            |error| v1::GetObjectsResponse { error: Some(error), ..Default::default() },
+        )
+        .await
+    }
+
+    async fn delete(
+        &self,
+        request: Request<v1::DeleteObjectRequest>,
+    ) -> Result<Response<v1::DeleteObjectResponse>, Status> {
+        let request = request.into_inner();
+        self.pass(
+            |mut client| {
+                let request = request.clone();
+                async move { client.delete(request).await }
+            },
+            |r| r.error.as_ref(),
+            |error| v1::DeleteObjectResponse { error: Some(error), ..Default::default() },
+        )
+        .await
+    }
+
+    async fn undelete(
+        &self,
+        request: Request<v1::UndeleteTableRequest>,
+    ) -> Result<Response<v1::DeleteObjectResponse>, Status> {
+        let request = request.into_inner();
+        self.pass(
+            |mut client| {
+                let request = request.clone();
+                async move { client.undelete(request).await }
+            },
+            |r| r.error.as_ref(),
+            |error| v1::DeleteObjectResponse { error: Some(error), ..Default::default() },
+        )
+        .await
+    }
+
+    async fn status(&self, _request: Request<v1::Empty>) -> Result<Response<v1::StatusResponse>, Status> {
+        self.pass(
+            |mut client| async move { client.status(v1::Empty {}).await },
+            |r| r.error.as_ref(),
+            |error| v1::StatusResponse { error: Some(error), ..Default::default() },
+        )
+        .await
+    }
+}
