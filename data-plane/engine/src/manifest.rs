@@ -4,7 +4,7 @@
 //! magic "UNDBMANI" | format u32 LE = 1 | body_len u32 LE | crc32c u32 LE of the body | body
 //! body: next_generation, next_data_id
 //!       count of trees { shard, replica, kind, threshold, generation }
-//!       count of data files { id, bytes, created_ms, class }              (all varints)
+//!       count of data files { id, bytes, record_bytes, created_ms, class }     (all varints)
 //! ```
 //! The file is replaced as a whole (temporary file, sync, rename, sync of the directory).
 
@@ -36,6 +36,8 @@ pub struct TreeRecord {
 pub struct DataRecord {
     /// Its size in bytes.
     pub bytes: u64,
+    /// Bytes of the records in it when it was written.
+    pub record_bytes: u64,
     /// When it was written, as the garbage collector's caller told.
     pub created_ms: u64,
     /// How often its values survived a collection.
@@ -69,7 +71,8 @@ impl Manifest {
         }
         put_varint(&mut body, self.data.len() as u64);
         for (id, data) in &self.data {
-            [*id, data.bytes, data.created_ms, data.class.into()].into_iter().for_each(|n| put_varint(&mut body, n));
+            let numbers = [*id, data.bytes, data.record_bytes, data.created_ms, data.class.into()];
+            numbers.into_iter().for_each(|n| put_varint(&mut body, n));
         }
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&MANIFEST_FORMAT.to_le_bytes());
@@ -111,7 +114,8 @@ impl Manifest {
         }
         for _ in 0..input.varint()? {
             let id = input.varint()?;
-            let data = DataRecord { bytes: input.varint()?, created_ms: input.varint()?, class: input.byte()? };
+            let (bytes, record_bytes) = (input.varint()?, input.varint()?);
+            let data = DataRecord { bytes, record_bytes, created_ms: input.varint()?, class: input.byte()? };
             manifest.data.insert(id, data);
         }
         input.end()?;
@@ -126,7 +130,7 @@ mod tests {
     fn manifest() -> Manifest {
         let group = GroupId { shard: ShardId(300), replica: ReplicaId(7) };
         let tree = TreeRecord { kind: EngineKind::Separated, threshold: 1024, generation: 9 };
-        let data = DataRecord { bytes: 1 << 26, created_ms: 1_700_000_000_000, class: 2 };
+        let data = DataRecord { bytes: 1 << 26, record_bytes: 1 << 25, created_ms: 1_700_000_000_000, class: 2 };
         Manifest { next_generation: 10, next_data_id: 5, trees: [(group, tree)].into(), data: [(4, data)].into() }
     }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 struct FileState {
     segment: SegmentRef,
     bytes: u64,
+    record_bytes: u64,
     age_ms: u64,
     /// Nobody but live values needs it.
     collectable: bool,
@@ -80,20 +81,21 @@ impl Engine {
                 part.into_iter().for_each(|(segment, bytes)| *sum.entry(segment).or_insert(0) += bytes);
             }
         }
-        let state = |segment: SegmentRef, bytes: u64, age_ms: u64, collectable: bool| FileState {
+        let state = |segment: SegmentRef, bytes: u64, record_bytes: u64, age_ms: u64, collectable: bool| FileState {
             segment,
             bytes,
+            record_bytes,
             age_ms,
             collectable,
             live_now: now.get(&segment).copied().unwrap_or(0),
             live_durable: durable.get(&segment).copied().unwrap_or(0),
         };
         let logs = sealed.iter().map(|s| {
-            state(SegmentRef { origin: Origin::Log, id: s.id }, s.bytes, s.age_ms, s.purgeable)
+            state(SegmentRef { origin: Origin::Log, id: s.id }, s.bytes, s.bytes, s.age_ms, s.purgeable)
         });
         let data = manifest.data.iter().map(|(id, d)| {
             let age_ms = now_ms.saturating_sub(d.created_ms);
-            state(SegmentRef { origin: Origin::Data, id: *id }, d.bytes, age_ms, !unfinished.contains(id))
+            state(SegmentRef { origin: Origin::Data, id: *id }, d.bytes, d.record_bytes, age_ms, !unfinished.contains(id))
         });
         logs.chain(data).collect()
     }
@@ -110,8 +112,13 @@ impl Engine {
 
     fn candidates(&self, state: &GcState, now_ms: u64) -> Vec<Candidate> {
         let fit = |f: &FileState| f.collectable && f.live_now > 0 && !state.unreadable.contains(&f.segment);
-        let candidate =
-            |f: FileState| Candidate { segment: f.segment, bytes: f.bytes, live_bytes: f.live_now, age_ms: f.age_ms };
+        let candidate = |f: FileState| Candidate {
+            segment: f.segment,
+            bytes: f.bytes,
+            record_bytes: f.record_bytes,
+            live_bytes: f.live_now,
+            age_ms: f.age_ms,
+        };
         self.survey(now_ms).into_iter().filter(fit).map(candidate).collect()
     }
 

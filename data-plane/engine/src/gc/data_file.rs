@@ -68,6 +68,15 @@ pub struct Section {
     pub bytes: u64,
 }
 
+/// How large a data file became.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataSize {
+    /// The whole file.
+    pub bytes: u64,
+    /// Its records.
+    pub record_bytes: u64,
+}
+
 /// Writes one data file.
 pub struct DataWriter {
     file: Arc<dyn File>,
@@ -126,12 +135,14 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Writes the footer and syncs the file; returns its size. The caller syncs the directory.
-    pub fn finish(mut self) -> Result<u64> {
+    /// Writes the footer and syncs the file; returns its size and that of its records. The caller syncs the
+    /// directory.
+    pub fn finish(mut self) -> Result<DataSize> {
+        let record_bytes = self.sections.iter().map(|s| s.bytes).sum();
         encode_footer(&mut self.buffer, self.body_crc, &self.sections);
         self.write_buffer()?;
         self.file.sync_data().map_err(|e| EngineError::io("sync a data file", e))?;
-        Ok(self.written_bytes)
+        Ok(DataSize { bytes: self.written_bytes, record_bytes })
     }
 }
 
@@ -289,8 +300,8 @@ mod tests {
         let values = [&b"one one one one one one one"[..], b"two", &[3; 9000]];
         let keys = [&b"a"[..], b"b", b"c"];
         let pointers = keys.iter().zip(values).map(|(k, v)| writer.append(GROUP, k, v).expect("append")).collect();
-        let bytes = writer.finish().expect("finish");
-        assert_eq!(bytes, std::fs::metadata(data_path(dir, 5)).expect("there").len());
+        let size = writer.finish().expect("finish");
+        assert_eq!(size.bytes, std::fs::metadata(data_path(dir, 5)).expect("there").len());
         pointers
     }
 

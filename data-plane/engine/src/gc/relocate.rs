@@ -190,10 +190,10 @@ impl Copies<'_> {
     fn close(&mut self) -> Result<()> {
         let Some((id, writer)) = self.open.take() else { return Ok(()) };
         let (class, created_ms, _) = self.head;
-        self.files.push((id, DataRecord { bytes: 0, created_ms, class }));
-        let bytes = writer.finish().map_err(|e| self.engine.shared.poison_unless_full(e))?;
+        self.files.push((id, DataRecord { bytes: 0, record_bytes: 0, created_ms, class }));
+        let size = writer.finish().map_err(|e| self.engine.shared.poison_unless_full(e))?;
         if let Some((_, record)) = self.files.last_mut() {
-            record.bytes = bytes;
+            (record.bytes, record.record_bytes) = (size.bytes, size.record_bytes);
         }
         Ok(())
     }

@@ -13,6 +13,9 @@ pub struct Candidate {
     pub segment: SegmentRef,
     /// Bytes of its file.
     pub bytes: u64,
+    /// Bytes of the records that were written to it (a log segment: of the file). Measured by these, a file
+    /// without holes is full however small it is, so it is never rewritten in vain.
+    pub record_bytes: u64,
     /// Bytes of live records in it.
     pub live_bytes: u64,
     /// How long ago it was written.
@@ -72,7 +75,7 @@ pub fn choose(mut candidates: Vec<Candidate>, budget: SpaceBudget, live_bytes_ma
 }
 
 fn utilisation(candidate: &Candidate) -> f64 {
-    candidate.live_bytes as f64 / candidate.bytes.max(1) as f64
+    candidate.live_bytes as f64 / candidate.record_bytes.max(1) as f64
 }
 
 fn score(candidate: &Candidate) -> f64 {
@@ -87,7 +90,7 @@ mod tests {
 
     fn candidate(id: u64, live_bytes: u64, age_ms: u64) -> Candidate {
         let segment = SegmentRef { origin: Origin::Data, id };
-        Candidate { segment, bytes: 1000, live_bytes, age_ms }
+        Candidate { segment, bytes: 1000, record_bytes: 1000, live_bytes, age_ms }
     }
 
     fn budget(file_bytes: u64, live_bytes: u64) -> SpaceBudget {
@@ -119,5 +122,7 @@ mod tests {
     #[test]
     fn full_segments_are_never_rewritten() {
         assert!(choose(vec![candidate(1, 1000, 1 << 40)], budget(9000, 1000), 10_000).is_empty());
+        let small = Candidate { record_bytes: 50, ..candidate(1, 50, 1 << 40) };
+        assert!(choose(vec![small], budget(9000, 1000), 10_000).is_empty(), "most of it is header");
     }
 }

@@ -132,10 +132,10 @@ impl<'a> Build<'a> {
     fn close_data(&mut self) -> Result<()> {
         let Some((id, writer)) = self.data.take() else { return Ok(()) };
         // Listed first: if the rest fails, the file is still released from its protection.
-        self.files.push((id, DataRecord { bytes: 0, created_ms: 0, class: 0 }));
-        let bytes = writer.finish().map_err(|e| self.tree.shared.poison_unless_full(e))?;
+        self.files.push((id, DataRecord { bytes: 0, record_bytes: 0, created_ms: 0, class: 0 }));
+        let size = writer.finish().map_err(|e| self.tree.shared.poison_unless_full(e))?;
         if let Some((_, record)) = self.files.last_mut() {
-            record.bytes = bytes;
+            (record.bytes, record.record_bytes) = (size.bytes, size.record_bytes);
         }
         Ok(())
     }

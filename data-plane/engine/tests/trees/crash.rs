@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use undb_engine::tree::{Applied, EngineKind, Item, Tree};
-use undb_vfs::{Fs, SimFs};
+use undb_vfs::SimFs;
 
 /// What a run promised.
 #[derive(Default)]

@@ -82,7 +82,7 @@ fn engine_records_are_as_they_were() {
 #[test]
 fn manifest_is_as_it_was() {
     let tree = TreeRecord { kind: EngineKind::Separated, threshold: 1024, generation: 9 };
-    let data = DataRecord { bytes: 1 << 26, created_ms: 1_700_000_000_000, class: 2 };
+    let data = DataRecord { bytes: 1 << 26, record_bytes: 1 << 25, created_ms: 1_700_000_000_000, class: 2 };
     let manifest =
         Manifest { next_generation: 10, next_data_id: 5, trees: [(GROUP, tree)].into(), data: [(4, data)].into() };
     let kept = golden("manifest-v1", &manifest.encode());
