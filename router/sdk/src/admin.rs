@@ -101,7 +101,9 @@ impl Admin {
                 .map_err(|e| Error::invalid(e.to_string()))?;
             let client = AdminClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
             let error = match tokio::time::timeout_at(deadline, call(client)).await {
-                Err(_) => return Err(Error::DeadlineExceeded { waited: self.timeout, last: last.to_string() }),
+                Err(_) => {
+                    return Err(Error::DeadlineExceeded { waited: self.timeout, last: last.to_string() });
+                }
                 Ok(Ok((None, answer))) => return Ok(answer),
                 Ok(Ok((Some(error), _))) => Error::from_wire(&error),
                 Ok(Err(status)) if status.code() == tonic::Code::Unavailable => Error::Unreachable {
@@ -118,7 +120,10 @@ impl Admin {
             attempt += 1;
             // Nobody listening anywhere is told soon; a cluster in an election is waited for.
             if unreachable && attempt >= self.endpoints.len() * UNREACHABLE_ROUNDS_MAX {
-                return Err(Error::Unreachable { addresses: self.endpoints.clone(), cause: last.to_string() });
+                return Err(Error::Unreachable {
+                    addresses: self.endpoints.clone(),
+                    cause: last.to_string(),
+                });
             }
             let round = u32::try_from(attempt / self.endpoints.len()).unwrap_or(u32::MAX);
             let pause = crate::retry::backoff(round.saturating_add(4), rand::random());

@@ -84,7 +84,9 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::Ambiguous { .. } => Kind::Unknown,
-            Error::DeadlineExceeded { .. } | Error::Unreachable { .. } | Error::Unavailable { .. } => Kind::Retry,
+            Error::DeadlineExceeded { .. } | Error::Unreachable { .. } | Error::Unavailable { .. } => {
+                Kind::Retry
+            }
             Error::TableNotFound { .. }
             | Error::TooLarge { .. }
             | Error::InvalidArgument { .. }
@@ -102,7 +104,9 @@ impl Error {
             Error::TableNotFound { .. } => ErrorCode::TableNotFound,
             Error::TooLarge { .. } => ErrorCode::TooLarge,
             Error::InvalidArgument { .. } => ErrorCode::InvalidArgument,
-            Error::Rejected { code, .. } | Error::Unavailable { code, .. } | Error::Fatal { code, .. } => *code,
+            Error::Rejected { code, .. } | Error::Unavailable { code, .. } | Error::Fatal { code, .. } => {
+                *code
+            }
         }
     }
 
@@ -123,11 +127,8 @@ impl Error {
     /// From an error of the wire that ends a call.
     pub(crate) fn from_wire(error: &v1::Error) -> Self {
         let code = error.code();
-        let message = if error.message.is_empty() {
-            code.as_str_name().to_lowercase()
-        } else {
-            error.message.clone()
-        };
+        let message =
+            if error.message.is_empty() { code.as_str_name().to_lowercase() } else { error.message.clone() };
         match code.kind() {
             Kind::Redirect | Kind::Retry => Error::Unavailable { code, message },
             Kind::Unknown => Error::Ambiguous { reason: message },
@@ -156,7 +157,8 @@ mod tests {
 
     #[test]
     fn every_code_keeps_its_kind_through_the_error() {
-        for code in [ErrorCode::ServerBusy, ErrorCode::Ambiguous, ErrorCode::TooLarge, ErrorCode::Corruption] {
+        for code in [ErrorCode::ServerBusy, ErrorCode::Ambiguous, ErrorCode::TooLarge, ErrorCode::Corruption]
+        {
             let error = Error::from_wire(&undb_proto::wire_error(code, "x"));
             assert_eq!(error.kind(), code.kind());
             assert_eq!(error.code(), code);

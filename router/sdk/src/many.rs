@@ -98,7 +98,10 @@ impl Table {
         for &index in left {
             shards.entry(routes.locate(&keys[index]).id).or_default().push(index);
         }
-        shards.into_values().flat_map(|all| all.chunks(len_max).map(<[_]>::to_vec).collect::<Vec<_>>()).collect()
+        shards
+            .into_values()
+            .flat_map(|all| all.chunks(len_max).map(<[_]>::to_vec).collect::<Vec<_>>())
+            .collect()
     }
 
     /// Many puts, each with its own result and in no particular order: the fast way in for bulk data. Puts

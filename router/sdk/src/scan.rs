@@ -34,11 +34,14 @@ impl Span {
         match self {
             Span::All => Ok(KeyRange::all()),
             Span::Prefix(prefix) if prefix.is_empty() => Ok(KeyRange::all()),
-            Span::Prefix(_) | Span::Between(..) if partitioning == Partitioning::Hash => Err(Error::Rejected {
-                code: ErrorCode::NotSupported,
-                message: "a hash table keeps no order between hash keys: scan all of it, or use a range table"
-                    .into(),
-            }),
+            Span::Prefix(_) | Span::Between(..) if partitioning == Partitioning::Hash => {
+                Err(Error::Rejected {
+                    code: ErrorCode::NotSupported,
+                    message:
+                        "a hash table keeps no order between hash keys: scan all of it, or use a range table"
+                            .into(),
+                })
+            }
             Span::Prefix(prefix) => Ok(begins(key_prefix(prefix))),
             Span::Between(from, to) => Ok(KeyRange {
                 start: from.encode(partitioning)?,

@@ -177,9 +177,9 @@ impl Table {
     pub async fn write(&self, batch: Batch) -> Result<WriteOutcome> {
         let mutations = batch.encode(self.partitioning())?;
         self.write_encoded(mutations).await.map_err(|unanswered| match unanswered {
-            Unanswered::Regroup => Error::invalid(
-                "the keys of a batch must lie in one shard; keys with one hash key always do",
-            ),
+            Unanswered::Regroup => {
+                Error::invalid("the keys of a batch must lie in one shard; keys with one hash key always do")
+            }
             other => other.into_error(),
         })
     }

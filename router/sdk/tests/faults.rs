@@ -7,7 +7,8 @@ use cluster::{Cluster, Fault, shard};
 use std::time::Duration;
 use undb_proto::v1::route_update::Update;
 use undb_sdk::{
-    Batch, Client, Error, ErrorCode, Expect, Key, Mutation, PutOptions, ScanOptions, Span, Timeouts, WriteOutcome,
+    Batch, Client, Error, ErrorCode, Expect, Key, Mutation, PutOptions, ScanOptions, Span, Timeouts,
+    WriteOutcome,
 };
 
 async fn one_shard() -> Cluster {
@@ -87,9 +88,8 @@ async fn not_leader_is_followed_and_remembered() {
     table.put("k", "w").await.expect("knows the leader");
     assert_eq!(cluster.world.lock().requests, [3]);
 
-    let mut world = cluster.world.lock();
-    (world.leader, world.term, world.tells_leader) = (2, 2, false);
-    drop(world);
+    cluster.world.lock().tells_leader = false;
+    cluster.elect(2);
     table.put("k", "x").await.expect("finds the leader without a hint");
 }
 
@@ -98,10 +98,8 @@ async fn a_leader_that_goes_silent_is_replaced_in_time() {
     let cluster = one_shard().await;
     let table = cluster.client().await.table("default").await.expect("exists");
     table.put("k", "v").await.expect("written");
-    let mut world = cluster.world.lock();
-    world.silent.insert(1);
-    (world.leader, world.term) = (2, 2);
-    drop(world);
+    cluster.world.lock().silent.insert(1);
+    cluster.elect(2);
     assert_eq!(table.increment("n", 1).await.expect("by the new leader"), 1);
     for _ in 0..5 {
         table.get("k").await.expect("answers");
@@ -116,9 +114,7 @@ async fn a_store_that_is_gone_is_left_for_another() {
     let table = cluster.client().await.table("default").await.expect("exists");
     table.put("k", "v").await.expect("written");
     cluster.stop_store(1);
-    let mut world = cluster.world.lock();
-    (world.leader, world.term) = (2, 2);
-    drop(world);
+    cluster.elect(2);
     assert_eq!(&table.get("k").await.expect("answers").expect("there").value[..], b"v");
     table.put("k", "w").await.expect("written");
 }
@@ -127,7 +123,8 @@ async fn a_store_that_is_gone_is_left_for_another() {
 async fn without_any_answer_a_read_runs_out_of_time_and_a_write_is_ambiguous() {
     let cluster = one_shard().await;
     let short = Duration::from_millis(300);
-    let timeouts = Timeouts { read: short, write: short, attempt: Duration::from_millis(100), ..Timeouts::default() };
+    let timeouts =
+        Timeouts { read: short, write: short, attempt: Duration::from_millis(100), ..Timeouts::default() };
     let client = Client::connect(cluster.options().timeouts(timeouts)).await.expect("there");
     let table = client.table("default").await.expect("exists");
     cluster.world.lock().silent.extend([1, 2, 3]);
@@ -201,7 +198,8 @@ async fn a_pushed_route_arrives_and_a_holed_one_does_not() {
 
 #[tokio::test]
 async fn scans_cross_shards_in_both_directions_and_resume() {
-    let cluster = Cluster::start(vec![shard(1, "", "c", 1), shard(2, "c", "f", 1), shard(3, "f", "", 1)]).await;
+    let cluster =
+        Cluster::start(vec![shard(1, "", "c", 1), shard(2, "c", "f", 1), shard(3, "f", "", 1)]).await;
     let table = cluster.client().await.table("default").await.expect("exists");
     let keys: Vec<String> = ('a'..='i').flat_map(|c| (0..3).map(move |n| format!("{c}{n}"))).collect();
     let puts = keys.iter().map(|k| (Key::from(k), Bytes::from(k.clone()), PutOptions::new()));
@@ -270,6 +268,24 @@ async fn what_is_queued_together_travels_together() {
 }
 
 #[tokio::test]
+async fn calls_can_be_spawned_and_a_whole_table_can_be_emptied() {
+    let cluster = Cluster::start(vec![shard(1, "", "m", 1), shard(2, "m", "", 1)]).await;
+    let table = cluster.client().await.table("default").await.expect("exists");
+    let writers: Vec<_> = (0..20)
+        .map(|n| {
+            let table = table.clone();
+            tokio::spawn(async move { table.increment(if n % 2 == 0 { "a" } else { "z" }, 1).await })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.expect("no panic").expect("written");
+    }
+    assert_eq!(table.increment("a", 0).await.expect("sum"), 10);
+    assert_eq!(table.delete_range(Span::All).await.expect("removed"), 2);
+    assert_eq!(table.count(Span::All).await.expect("counted"), 0);
+}
+
+#[tokio::test]
 async fn an_unknown_table_says_so() {
     let cluster = one_shard().await;
     let error = cluster.client().await.table("nope").await.expect_err("unknown");
@@ -287,8 +303,7 @@ async fn the_control_plane_may_be_away() {
     let table = client.table("default").await.expect("exists");
     table.put("k", "v").await.expect("written");
     cluster.stop_router();
-    cluster.world.lock().leader = 2;
-    cluster.world.lock().term = 2;
+    cluster.elect(2);
     table.put("k", "w").await.expect("no router is needed");
     drop((client, table));
 

@@ -89,11 +89,7 @@ pub(crate) async fn resolve(
     }
 }
 
-async fn resolve_at(
-    core: &Core,
-    table: &str,
-    known: Option<(u32, u64)>,
-) -> Result<Option<v1::TableRoute>> {
+async fn resolve_at(core: &Core, table: &str, known: Option<(u32, u64)>) -> Result<Option<v1::TableRoute>> {
     let discovery = core.discovery.load_full();
     let request = v1::ResolveRequest {
         cluster_id: discovery.cluster_id.clone(),
@@ -110,8 +106,7 @@ async fn resolve_at(
                 continue;
             }
         };
-        let mut client =
-            RouterClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
+        let mut client = RouterClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
         match within(client.resolve(request.clone())).await.map(|r| r.into_inner()) {
             Ok(v1::ResolveResponse { error: Some(error), .. }) => {
                 let error = table_error(&error, table);
@@ -122,7 +117,9 @@ async fn resolve_at(
             }
             Ok(v1::ResolveResponse { not_modified: true, .. }) => return Ok(None),
             Ok(v1::ResolveResponse { route: Some(route), .. }) => return Ok(Some(route)),
-            Ok(_) => last = Error::Unavailable { code: ErrorCode::Unavailable, message: "empty answer".into() },
+            Ok(_) => {
+                last = Error::Unavailable { code: ErrorCode::Unavailable, message: "empty answer".into() }
+            }
             Err(error) => last = error,
         }
     }
@@ -140,6 +137,8 @@ pub(crate) fn table_error(error: &v1::Error, table: &str) -> Error {
 async fn within<T>(call: impl Future<Output = Result<T, tonic::Status>>) -> Result<T> {
     match tokio::time::timeout(ASK_TIMEOUT, call).await {
         Ok(result) => result.map_err(|status| Error::from_status(&status)),
-        Err(_) => Err(Error::Unavailable { code: ErrorCode::Unavailable, message: "no answer in 1 s".into() }),
+        Err(_) => {
+            Err(Error::Unavailable { code: ErrorCode::Unavailable, message: "no answer in 1 s".into() })
+        }
     }
 }

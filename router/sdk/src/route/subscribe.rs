@@ -56,10 +56,8 @@ async fn listen(strong: Arc<Core>, core: &Weak<Core>, router: &str) -> String {
     let _ = requests.try_send(request(&strong, &[]));
     drop(strong);
     let mut client = RouterClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
-    let opened = tokio::time::timeout(
-        Duration::from_secs(2),
-        client.subscribe(ReceiverStream::new(outgoing)),
-    );
+    let opened =
+        tokio::time::timeout(Duration::from_secs(2), client.subscribe(ReceiverStream::new(outgoing)));
     let mut updates = match opened.await {
         Ok(Ok(response)) => response.into_inner(),
         Ok(Err(status)) => return status.message().to_owned(),
@@ -145,7 +143,8 @@ fn handle(core: &Core, update: v1::RouteUpdate) -> Handled {
                 let (known, theirs) = (live.current(), version_of(&d.version));
                 theirs > known.version || (theirs == known.version && d.digest != known.digest)
             };
-            let unfit: Vec<_> = digests.digests.iter().filter(|d| differs(d)).map(|d| d.table.clone()).collect();
+            let unfit: Vec<_> =
+                digests.digests.iter().filter(|d| differs(d)).map(|d| d.table.clone()).collect();
             if unfit.is_empty() { Handled::Fine } else { Handled::Unfit(unfit) }
         }
         Some(Update::Goaway(_)) => Handled::End("goaway".into()),

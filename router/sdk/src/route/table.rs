@@ -209,7 +209,8 @@ impl RouteTable {
         if news.is_empty() {
             return None;
         }
-        let displaced = |s: &&Arc<ShardRoute>| news.iter().any(|n| n.id == s.id || overlaps(&n.range, &s.range));
+        let displaced =
+            |s: &&Arc<ShardRoute>| news.iter().any(|n| n.id == s.id || overlaps(&n.range, &s.range));
         let kept: Vec<_> = self.shards.iter().filter(|s| !displaced(s)).cloned().collect();
         let news = news.iter().map(|n| self.inherit_leader(n));
         let shards = ordered(kept.into_iter().chain(news).collect()).ok()?;

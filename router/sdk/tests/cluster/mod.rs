@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use undb_proto::v1::{
-    self, ErrorCode, access_server, condition::Want, kv_request, kv_response, kv_server, mutation, router_server,
+    self, ErrorCode, access_server, condition::Want, kv_request, kv_response, kv_server, mutation,
+    router_server,
 };
 use undb_proto::wire_error;
 use undb_runtime::{Shutdown, rpc};
@@ -128,6 +129,13 @@ impl Cluster {
 
     pub fn fault(&self, fault: Fault) {
         self.world.lock().faults.push_back(fault);
+    }
+
+    /// Another store leads, in a new term.
+    pub fn elect(&self, store: u64) {
+        let mut world = self.world.lock();
+        world.leader = store;
+        world.term += 1;
     }
 
     pub fn stop_router(&self) {
