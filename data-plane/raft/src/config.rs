@@ -111,7 +111,6 @@ pub(crate) fn raft_config(cluster_id: &str, timing: &Timing) -> Result<Config, R
         purge_batch_size: 1,
         max_payload_entries: 512,
         install_snapshot_timeout: 3_600_000,
-        // Earlier starts of replication matter more here than larger batches: the log groups commits.
         backoff: "50ms 100ms ...1s".to_owned(),
         ..Config::default()
     };

@@ -151,6 +151,7 @@ impl Host {
         let _one_at_a_time = self.inner.opening.lock().await;
         self.inner.ended.cancel();
         let groups = std::mem::take(&mut *self.inner.groups.write());
+        metrics::gauge!("undb_raft_open_groups", "store" => self.inner.options.store.to_string()).set(0.0);
         futures::future::join_all(groups.values().map(Group::stop)).await;
     }
 }

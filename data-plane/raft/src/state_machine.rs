@@ -44,6 +44,16 @@ impl Shared {
         Ok(Self { machine, applied: Arc::new(parking_lot::Mutex::new(applied)) })
     }
 
+    fn state(&self) -> io::Result<(Option<undb_types::LogId>, Bytes)> {
+        let _alone = self.applied.lock();
+        self.machine.applied()
+    }
+
+    fn snapshot(&self) -> io::Result<Box<dyn SnapshotSource>> {
+        let _alone = self.applied.lock();
+        self.machine.snapshot()
+    }
+
     /// The last entry that the state reflects.
     pub fn applied(&self) -> Option<undb_types::LogId> {
         *self.applied.lock()
@@ -125,7 +135,7 @@ impl StateMachine {
 
     async fn snapshot(&self) -> io::Result<Option<Snapshot<SnapshotData>>> {
         let shared = self.shared.clone();
-        let source = blocking(move || shared.machine.snapshot()).await?;
+        let source = blocking(move || shared.snapshot()).await?;
         let last_log_id = source.log_id().map(to_raft);
         if last_log_id.is_none() {
             return Ok(None);
@@ -149,7 +159,7 @@ impl RaftStateMachine<Kinds> for StateMachine {
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
         let shared = self.shared.clone();
-        let (applied, membership) = blocking(move || shared.machine.applied()).await?;
+        let (applied, membership) = blocking(move || shared.state()).await?;
         Ok((applied.map(to_raft), codec::decode_membership(membership)?))
     }
 
@@ -212,7 +222,7 @@ impl RaftSnapshotBuilder<Kinds> for Builder {
             // Nothing is durable yet. Such a snapshot covers nothing, so nothing is purged by it.
             None => {
                 let shared = self.0.shared.clone();
-                let source = blocking(move || shared.machine.snapshot()).await?;
+                let source = blocking(move || shared.snapshot()).await?;
                 Ok(Snapshot { meta: SnapshotMeta::default(), snapshot: SnapshotData::Source(source) })
             }
         }

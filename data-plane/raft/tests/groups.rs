@@ -239,3 +239,35 @@ async fn a_wiped_store_comes_back_under_a_new_replica_id() {
     let machine = cluster.machine(3, group(SHARD, 30));
     assert!((1..=10).all(|i| machine.get(&format!("k{i}")) == i));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_lost_its_leader_half_way_is_taken_up_by_the_next() {
+    let mut cluster = Cluster::start([1, 2, 3, 4, 5, 6]).await;
+    let first: BTreeMap<u64, Member> = (1..=3).map(|id| (id, cluster.member(id))).collect();
+    let second: BTreeMap<u64, Member> = (4..=6).map(|id| (id, cluster.member(id))).collect();
+    for store in 1..=3 {
+        let group = cluster.open(store, group(SHARD, store)).await;
+        group.initialize(first.clone()).await.expect("initializes");
+    }
+    cluster.put(SHARD, put("a", 1)).await;
+    for store in 4..=6 {
+        cluster.open(store, group(SHARD, store)).await;
+    }
+    let leader = cluster.leader(SHARD).await;
+    let lead = cluster.group(leader, SHARD);
+    let changing = tokio::spawn(change(lead.clone(), &second, &BTreeMap::new()));
+    let begun = |s: &undb_raft::GroupStatus| !s.learners.is_empty() || s.voters.len() > 3 || !s.is_leader;
+    lead.watch().wait_for("the change has begun", LONG, begun).await.expect("it begins");
+    cluster.stop_store(leader).await;
+    // Cut off, however far it was: an error, or done by then.
+    let _ = changing.await.expect("no panic");
+    let (leader, ()) = cluster.on_leader(SHARD, |g| change(g, &second, &BTreeMap::new())).await;
+    let status = cluster.group(leader, SHARD).status();
+    assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [4, 5, 6]);
+    assert!(status.learners.is_empty() && !status.joint);
+    let (last, _) = cluster.put(SHARD, put("b", 2)).await;
+    for store in 4..=6 {
+        cluster.applied(store, SHARD, last).await;
+        assert_eq!(cluster.machine(store, group(SHARD, store)).get("a"), 1);
+    }
+}

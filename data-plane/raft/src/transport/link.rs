@@ -225,6 +225,10 @@ impl Session {
                 let Ok(message) = messages.try_recv() else { break };
                 bytes += self.pack(&mut batch, message, &mut next_id);
             }
+            // All of them may have given up by now.
+            if batch.messages.is_empty() {
+                continue;
+            }
             sent.increment(batch.messages.len() as u64);
             batches.increment(1);
             if out.send(batch).await.is_err() {
