@@ -7,4 +7,6 @@
 //! - **Where to start**: [`harness::Cluster`] starts and kills processes, [`linear`] judges histories, each
 //!   case stands in a file of [`case`].
 
+pub mod case;
+pub mod harness;
 pub mod linear;
