@@ -63,11 +63,6 @@ impl<T> Batcher<T> {
         Ok(())
     }
 
-    /// Commands that wait.
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
     /// Takes everything out, for refusing it.
     pub fn drain(&mut self) -> Vec<T> {
         self.queue.drain(..).map(|w| w.token).collect()

@@ -35,6 +35,7 @@ pub mod directory;
 mod disk;
 mod error;
 mod machine;
+mod meters;
 mod replica;
 mod stats;
 mod wire;

@@ -80,6 +80,8 @@ impl Store {
         };
         let reserve = self.config.reserve_bytes(measured.capacity);
         metrics::gauge!("undb_store_disk_free_bytes", "store" => self.label.clone()).set(measured.free as f64);
+        metrics::gauge!("undb_store_request_memory_bytes", "store" => self.label.clone())
+            .set(self.budget.used() as f64);
         if !self.disk.measured(measured, reserve) {
             return;
         }
@@ -169,7 +171,7 @@ impl Store {
                 Err(error) => return tracing::warn!(group = %replica.id, %error, "expiry index not read"),
             }
             let deadline = Instant::now() + SWEEP_DEADLINE;
-            match open.writer.write(Command::sweep(), deadline, false).await {
+            match open.writer.write(Command::sweep(), deadline).await {
                 Ok(Outcome::Swept { removed, more }) => {
                     metrics::counter!("undb_store_swept_records_total", "store" => self.label.clone())
                         .increment(removed.into());
@@ -231,7 +233,7 @@ impl Store {
     }
 
     fn take_gc_report(&self, report: &undb_engine::GcReport) {
-        self.counters.relocated_bytes.fetch_add(report.moved_bytes, Ordering::Relaxed);
+        self.meters.relocated_bytes.fetch_add(report.moved_bytes, Ordering::Relaxed);
         let label = || self.label.clone();
         metrics::counter!("undb_store_gc_moved_bytes_total", "store" => label()).increment(report.moved_bytes);
         metrics::counter!("undb_store_gc_deleted_bytes_total", "store" => label()).increment(report.deleted_bytes);

@@ -13,7 +13,8 @@ use crate::directory::{Directory, Identity, ReplicaState};
 use crate::disk::DiskGate;
 use crate::error::StoreError;
 use crate::kv::KvService;
-use crate::store::{Served, Store};
+use crate::meters::Meters;
+use crate::store::Store;
 use futures::StreamExt;
 use futures::stream;
 use parking_lot::{Mutex, RwLock};
@@ -225,7 +226,7 @@ fn assemble(
         cluster_id,
         store_id,
         uuid,
-        label,
+        label: label.clone(),
         address,
         log,
         engine,
@@ -236,7 +237,7 @@ fn assemble(
         clock: env.clock,
         shutdown,
         disk: Arc::new(DiskGate::default()),
-        counters: Served::default(),
+        meters: Arc::new(Meters::new(&label)),
         stopping: AtomicBool::new(false),
         closing: CancellationToken::new(),
         beat_now: tokio::sync::Notify::new(),
@@ -247,7 +248,7 @@ fn assemble(
         fatal: Mutex::new(None),
         purge_wanted: Mutex::default(),
         config,
-        _directory: directory,
+        directory: Mutex::new(Some(directory)),
     })
 }
 

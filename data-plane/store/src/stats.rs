@@ -25,7 +25,7 @@ fn disk_bytes(store: &Store) -> u64 {
 /// The counters of a heartbeat. Blocks on the file system.
 pub fn collect(store: &Store) -> v1::StoreStats {
     let log = store.log.counters();
-    let relocated_bytes = store.counters.relocated_bytes.load(Ordering::Relaxed);
+    let relocated_bytes = store.meters.relocated_bytes.load(Ordering::Relaxed);
     let written = store.fs.counters().total.written_bytes;
     let measured = measure(store).unwrap_or_default();
     let live_bytes = store
@@ -35,7 +35,7 @@ pub fn collect(store: &Store) -> v1::StoreStats {
         .map(|open| open.machine.shard().stats().bytes)
         .sum();
     v1::StoreStats {
-        user_bytes: store.counters.user_bytes.load(Ordering::Relaxed),
+        user_bytes: store.meters.user_bytes.load(Ordering::Relaxed),
         log_bytes: log.written_bytes,
         // The index crate writes its own files; nobody counts those bytes yet.
         index_bytes: 0,
@@ -45,8 +45,8 @@ pub fn collect(store: &Store) -> v1::StoreStats {
         disk_bytes: disk_bytes(store),
         capacity_bytes: measured.capacity,
         free_bytes: measured.free,
-        reads: store.counters.reads.load(Ordering::Relaxed),
-        writes: store.counters.writes.load(Ordering::Relaxed),
+        reads: store.meters.reads(),
+        writes: store.meters.writes(),
         memory_bytes: resident_bytes(),
         segments: store.log.segments().len() as u64,
     }

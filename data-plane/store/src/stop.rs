@@ -36,6 +36,10 @@ impl Store {
         if tokio::task::spawn_blocking(move || log.close()).await.is_err() {
             tracing::warn!(store = self.store_id, "log did not close");
         }
+        // Connections that end slowly may keep this store in memory for a moment: its replicas and its
+        // lock go now, so that the directory can be opened again.
+        self.replicas.write().clear();
+        drop(self.directory.lock().take());
         tracing::info!(store = self.store_id, "store ended");
     }
 

@@ -9,13 +9,14 @@ use crate::directory::{AuthoritySeen, Descriptor, Directory, ReplicaState, Repli
 use crate::disk::DiskGate;
 use crate::error::StoreError;
 use crate::machine::ShardMachine;
+use crate::meters::Meters;
 use crate::replica::{Open, Replica};
 use crate::writer::{Writer, WriterParts};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
 use undb_engine::shard::{Shard, ShardOptions};
 use undb_engine::Engine;
@@ -30,19 +31,6 @@ use undb_vfs::Fs;
 
 /// Most shards in one EPOCH_NOT_MATCH.
 const EPOCH_SHARDS_MAX: usize = 16;
-
-/// What was done since the start.
-#[derive(Debug, Default)]
-pub struct Served {
-    /// Bytes of keys and values of applied writes.
-    pub user_bytes: Arc<AtomicU64>,
-    /// Bytes that garbage collection moved.
-    pub relocated_bytes: AtomicU64,
-    /// Gets and scans answered.
-    pub reads: Arc<AtomicU64>,
-    /// Writes answered.
-    pub writes: Arc<AtomicU64>,
-}
 
 /// The shared parts.
 pub struct Store {
@@ -64,7 +52,7 @@ pub struct Store {
     pub shutdown: Shutdown,
     pub budget: Budget,
     pub disk: Arc<DiskGate>,
-    pub counters: Served,
+    pub meters: Arc<Meters>,
     /// Leaders are being moved away; control gives it no new ones.
     pub stopping: AtomicBool,
     /// Sessions end.
@@ -85,8 +73,8 @@ pub struct Store {
     pub label: String,
     /// Logs that garbage collection waits for, and how far. Leaf lock.
     pub purge_wanted: Mutex<BTreeMap<GroupId, LogId>>,
-    /// Keeps the directory locked.
-    pub _directory: Directory,
+    /// Keeps the directory locked until the end. Leaf lock.
+    pub directory: Mutex<Option<Directory>>,
 }
 
 impl Store {
@@ -150,7 +138,7 @@ impl Store {
         let engine = self.engine.clone();
         let threshold = u32::try_from(descriptor.threshold_bytes).unwrap_or(u32::MAX);
         let options = ShardOptions { version_base: descriptor.version_base };
-        let user_bytes = self.counters.user_bytes.clone();
+        let user_bytes = self.meters.user_bytes.clone();
         let machine = tokio::task::spawn_blocking(move || {
             let tree = engine.open_tree(id, kind, threshold).map_err(|e| e.to_string())?;
             let shard = Shard::open(tree, options).map_err(|e| e.to_string())?;
@@ -163,6 +151,7 @@ impl Store {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
             disk: self.disk.clone(),
+            meters: self.meters.clone(),
             bounds: Bounds {
                 commands: limits.entry_commands,
                 bytes: limits.entry_bytes,
@@ -189,7 +178,7 @@ impl Store {
         }
         replica.quarantine(why);
         tracing::error!(group = %replica.id, why, "replica quarantined");
-        metrics::counter!("undb_store_quarantined_replicas_total").increment(1);
+        self.meters.quarantined.increment(1);
         let (host, id) = (self.host.clone(), replica.id);
         self.tasks.spawn("close group", async move {
             if let Err(error) = host.close(id).await {

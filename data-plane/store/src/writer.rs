@@ -8,6 +8,7 @@
 
 use crate::batcher::{Batch, Batcher, Bounds};
 use crate::disk::DiskGate;
+use crate::meters::Meters;
 use crate::wire::raft_error;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -28,8 +29,8 @@ pub struct Ticket {
     pub answer: Box<dyn FnOnce(Answer) + Send>,
     /// Behind it nobody waits.
     pub deadline: Instant,
-    /// True for a client's command: it is refused when the disk is full.
-    pub user: bool,
+    /// It may make the data larger: refused when the disk is full.
+    pub grows: bool,
 }
 
 /// The write path of one shard. Clones share it.
@@ -43,6 +44,7 @@ struct Inner {
     clock: Clock,
     tasks: Tasks,
     disk: Arc<DiskGate>,
+    meters: Arc<Meters>,
     default_ttl_ms: u64,
     in_flight_max: usize,
     // Leaf lock.
@@ -63,6 +65,8 @@ pub struct WriterParts {
     pub tasks: Tasks,
     /// Whether there is room.
     pub disk: Arc<DiskGate>,
+    /// Counts and times.
+    pub meters: Arc<Meters>,
     /// Bounds of an entry and the queue.
     pub bounds: Bounds,
     /// Entries that wait for their commit at once.
@@ -79,6 +83,7 @@ impl Writer {
                 clock: parts.clock,
                 tasks: parts.tasks,
                 disk: parts.disk,
+                meters: parts.meters,
                 default_ttl_ms,
                 in_flight_max: parts.in_flight_max,
                 state: Mutex::new(state),
@@ -89,7 +94,7 @@ impl Writer {
     /// Queues a command; call `pump` after the last of several.
     pub fn submit(&self, command: Command, ticket: Ticket) {
         let inner = &self.inner;
-        if ticket.user && !inner.disk.admit(undb_engine::command::encoded_len(&command) as u64) {
+        if ticket.grows && !inner.disk.admit(undb_engine::command::encoded_len(&command) as u64) {
             return (ticket.answer)(Err(disk_full()));
         }
         let refused = inner.state.lock().batcher.push(command, ticket);
@@ -119,21 +124,16 @@ impl Writer {
         }
     }
 
-    /// One command of the store's own or of a loop; answers when it is applied. Dropping it leaves
+    /// One command that adds no data; answers when it is applied. Dropping it leaves
     /// the outcome unknown.
-    pub async fn write(&self, command: Command, deadline: Instant, user: bool) -> Answer {
+    pub async fn write(&self, command: Command, deadline: Instant) -> Answer {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let answer = Box::new(move |answer| {
             let _gone = sender.send(answer);
         });
-        self.submit(command, Ticket { answer, deadline, user });
+        self.submit(command, Ticket { answer, deadline, grows: false });
         self.pump();
         receiver.await.unwrap_or_else(|_| Err(ambiguous("the store is stopping")))
-    }
-
-    /// Commands that wait.
-    pub fn queue_len(&self) -> usize {
-        self.inner.state.lock().batcher.len()
     }
 
     /// Answers all that wait; for a replica that is closed.
@@ -159,9 +159,10 @@ impl Inner {
             tickets.push(ticket);
         }
         let Some(until) = tickets.iter().map(|t| t.deadline).max() else { return };
-        metrics::histogram!("undb_store_entry_commands_count").record(commands.len() as f64);
+        self.meters.entry_commands.record(commands.len() as f64);
         let header = EntryHeader { now_ms: self.clock.now_ms(), default_ttl_ms: self.default_ttl_ms };
         let proposed = tokio::time::timeout_at(until, self.group.propose(encode(header, &commands))).await;
+        self.meters.commit_seconds.record(now.elapsed().as_secs_f64());
         drop(commands);
         let answers = self.answers(proposed, tickets.len());
         for (ticket, answer) in tickets.into_iter().zip(answers) {

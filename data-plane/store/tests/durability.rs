@@ -38,7 +38,8 @@ async fn everything_acknowledged_is_there_after_all_stores_lost_power() {
     let caller = cluster.caller();
     for round in 0..2u8 {
         for i in 0..20 {
-            caller.put(&format!("k{round}-{i}"), vec![round; 2000]).await.expect("written");
+            let seq = u64::from(round) * 20 + i + 1;
+            caller.put_once(&format!("k{round}-{i}"), vec![round; 2000], seq).await.expect("written");
         }
         for i in 0..3 {
             cluster.crash(i, u64::from(round) * 10 + i as u64).await;
@@ -65,7 +66,7 @@ async fn a_leader_that_loses_power_is_replaced_and_catches_up_later() {
     assert!(matches!(error, StoreError::Poisoned(_) | StoreError::Stopped), "{error}");
     cluster.control.forget(cluster.nodes[leader].store_id);
     for i in 0..30 {
-        caller.put(&format!("after{i}"), "2").await.expect("a quorum is left");
+        caller.put_once(&format!("after{i}"), "2", i + 1).await.expect("a quorum is left");
     }
     assert_eq!(caller.get("before").await.expect("there").value, "1");
     cluster.up(leader).await.expect("it recovers");
@@ -77,6 +78,46 @@ async fn a_leader_that_loses_power_is_replaced_and_catches_up_later() {
             (ours.applied_index >= best.applied_index && best.applied_index > 30).then_some(())
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_missed_what_was_purged_catches_up_by_a_snapshot() {
+    let small = |config: &mut undb_store::Config| {
+        config.log.retained_bytes_per_shard = 256 << 10;
+        config.log.tail_entries = 4;
+        config.log.segment_bytes = 1 << 20;
+    };
+    let mut cluster = Cluster::start_tuned(3, small).await;
+    let caller = cluster.caller();
+    let away = (cluster.leader().await + 1) % 3;
+    cluster.down(away).await;
+    let store = cluster.nodes[away].store_id;
+    cluster.control.forget(store);
+    for i in 0..600u64 {
+        let value = vec![i as u8; 4000];
+        caller.put_once(&format!("k{i:03}"), value, i + 1).await.expect("a quorum is left");
+    }
+    let counted = v1::mutation::Op::Increment(v1::Increment { by: 1, initial: 0, ttl_ms: 0 });
+    let counted = v1::Mutation { key: "n".into(), op: Some(counted), ..Default::default() };
+    let id = Some(v1::RequestId { client: 5, seq: 1, first_attempt_ms: 1_700_000_000_000 });
+    caller.write(vec![counted.clone()], id).await.expect("counted");
+    cluster.up(away).await.expect("it starts again");
+    cluster.control
+        .wait("it to catch up", |control| {
+            let best = control.report(control.leader(11)?, 11)?;
+            let ours = control.report(store, 11)?;
+            (ours.live_keys == 601 && ours.applied_index >= best.applied_index).then_some(())
+        })
+        .await;
+    // It came by a snapshot if the leader's log began behind what this store had; then it serves alone
+    // with one other, knows the request ids, and the values are right.
+    let other = (0..3).find(|i| *i != away).expect("another");
+    cluster.down(other).await;
+    for i in [0u64, 299, 599] {
+        let record = caller.get(&format!("k{i:03}")).await.expect("there");
+        assert_eq!(record.value, vec![i as u8; 4000]);
+    }
+    assert_eq!(caller.write(vec![counted], id).await.expect("answered").results[0].number, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,8 +165,9 @@ async fn a_directory_in_use_or_of_another_cluster_is_refused() {
         config
     };
     let shutdown = Shutdown::new(std::time::Duration::from_secs(5));
-    let real = || undb_store::Env::default();
-    let error = start_with(config.clone(), real(), shutdown.clone()).await.err().expect("in use");
+    let fs: std::sync::Arc<dyn undb_vfs::Fs> = std::sync::Arc::new(cluster.nodes[0].fs.clone());
+    let env = || undb_store::Env { fs: Some(fs.clone()), ..Default::default() };
+    let error = start_with(config.clone(), env(), shutdown.clone()).await.err().expect("in use");
     assert!(matches!(error, StoreError::DirectoryInUse { .. }), "{error}");
     assert_eq!(error.exit_code(), 10);
     cluster.down(0).await;
@@ -133,7 +175,7 @@ async fn a_directory_in_use_or_of_another_cluster_is_refused() {
     let identity = cluster.nodes[0].dir.join("identity.json");
     let text = std::fs::read_to_string(&identity).expect("written");
     std::fs::write(&identity, text.replace("\"test\"", "\"other\"")).expect("rewritten");
-    let running = start_with(config, real(), shutdown).await.expect("it serves until control says no");
+    let running = start_with(config, env(), shutdown).await.expect("it serves until control says no");
     let error = running.join().await.expect_err("another cluster");
     assert!(matches!(error, StoreError::OtherCluster { .. }), "{error}");
 }

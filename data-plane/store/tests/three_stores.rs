@@ -310,7 +310,9 @@ async fn many_clients_share_entries_and_every_write_is_there() {
             tokio::spawn(async move {
                 for n in 0..10 {
                     caller.put(&format!("k{i:02}-{n}"), vec![b'v'; 300]).await.expect("written");
-                    caller.write(vec![increment("sum", 1)], request_id(1000 + i * 10 + n)).await.expect("counted");
+                    let first_attempt_ms = 1_700_000_000_000;
+                    let id = v1::RequestId { client: 1000 + i, seq: n + 1, first_attempt_ms };
+                    caller.write(vec![increment("sum", 1)], Some(id)).await.expect("counted");
                 }
             })
         })
@@ -324,7 +326,6 @@ async fn many_clients_share_entries_and_every_write_is_there() {
         keys_only: true,
         ..Default::default()
     };
-    // The whole range is the shard; a part of it may be asked for too.
     assert_eq!(caller.scan(scan).await.records.len(), 320);
     let Answer::Get(many) = caller
         .call(Op::Get(v1::GetRequest { keys: vec!["k00-0".into(), "nope".into(), "k31-9".into()], ..Default::default() }), None)

@@ -70,10 +70,12 @@ async fn serve_gets(store: Arc<Store>, gets: Gets) {
         requests.iter().map(|get| read_get(open, get, now_ms)).collect::<Vec<_>>()
     };
     let read = Arc::new(read);
-    let mut answers = on_thread(&store, &open, read.clone()).await;
+    // Both readings are as of the same time: what the tick covers is all that the first one met.
+    let now_ms = store.clock.now_ms();
+    let mut answers = on_thread(now_ms, &open, read.clone()).await;
     if answers.iter().any(needs_tick) {
         match tick(&open, deadline).await {
-            Ok(()) => answers = on_thread(&store, &open, read).await,
+            Ok(()) => answers = on_thread(now_ms, &open, read).await,
             Err(error) => answers = replies.iter().map(|_| Err(Failure::Wire(error.clone()))).collect(),
         }
     }
@@ -159,12 +161,13 @@ async fn scan_page(
         vec![open.machine.shard().scan(&request, now_ms).map_err(Failure::Shard)]
     });
     let lost = || Failure::Wire(wire_error(ErrorCode::Internal, "read failed"));
-    let page = on_thread(store, open, read.clone()).await.pop().unwrap_or_else(|| Err(lost()))?;
+    let now_ms = store.clock.now_ms();
+    let page = on_thread(now_ms, open, read.clone()).await.pop().unwrap_or_else(|| Err(lost()))?;
     if !page.needs_tick {
         return Ok(page);
     }
     tick(open, deadline).await.map_err(Failure::Wire)?;
-    on_thread(store, open, read).await.pop().unwrap_or_else(|| Err(lost()))
+    on_thread(now_ms, open, read).await.pop().unwrap_or_else(|| Err(lost()))
 }
 
 fn page_to_wire(page: Page) -> v1::ScanResponse {
@@ -187,15 +190,15 @@ async fn pass(open: &Open, deadline: Instant) -> Result<(), v1::Error> {
 
 /// Commits the leader's time, so that what a reader saw expire never shows again.
 async fn tick(open: &Open, deadline: Instant) -> Result<(), v1::Error> {
-    open.writer.write(Command::tick(), deadline, false).await.map(|_| ())
+    open.writer.write(Command::tick(), deadline).await.map(|_| ())
 }
 
 async fn on_thread<T: Send + 'static>(
-    store: &Arc<Store>,
+    now_ms: u64,
     open: &Arc<Open>,
     read: Arc<impl Fn(u64, &Open) -> Vec<T> + Send + Sync + 'static>,
 ) -> Vec<T> {
-    let (open, now_ms) = (open.clone(), store.clock.now_ms());
+    let open = open.clone();
     tokio::task::spawn_blocking(move || read(now_ms, &open)).await.unwrap_or_default()
 }
 

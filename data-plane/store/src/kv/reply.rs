@@ -2,10 +2,10 @@
 //! store's budget until the answer has left the session's queue.
 
 use crate::budget::Permit;
+use crate::meters::{Kind, Meters};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::Instant;
 use undb_proto::v1;
 use v1::kv_response::Result as Answer;
 
@@ -23,7 +23,9 @@ pub struct Reply {
     pub(super) queue: mpsc::Sender<Outgoing>,
     pub(super) slot: OwnedSemaphorePermit,
     pub(super) bytes: Permit,
-    pub(super) served: Arc<AtomicU64>,
+    pub(super) kind: Kind,
+    pub(super) began: Instant,
+    pub(super) meters: Arc<Meters>,
 }
 
 impl Reply {
@@ -31,10 +33,13 @@ impl Reply {
     pub fn send(self, answer: Result<Answer, v1::Error>) {
         let answer = match answer {
             Ok(answer) => {
-                self.served.fetch_add(1, Ordering::Relaxed);
+                self.meters.served(self.kind, self.began.elapsed());
                 answer
             }
-            Err(error) => Answer::Error(error),
+            Err(error) => {
+                self.meters.refused(self.kind, error.code());
+                Answer::Error(error)
+            }
         };
         let response = v1::KvResponse { id: self.id, result: Some(answer) };
         let outgoing = Outgoing { response, _slot: self.slot, _bytes: self.bytes };

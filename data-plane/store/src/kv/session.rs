@@ -7,7 +7,8 @@ use super::read::{Reads, serve_scan};
 use super::reply::{Outgoing, Reply};
 use super::write;
 use crate::check::{check_op, check_store, epoch_matches, touched};
-use crate::replica::Replica;
+use crate::meters::Kind;
+use crate::replica::{Open, Replica};
 use crate::store::Store;
 use crate::writer::busy;
 use futures::Stream;
@@ -81,6 +82,20 @@ fn size_of_answer(response: &v1::KvResponse) -> usize {
     }
 }
 
+/// What one message has queued and not started yet.
+#[derive(Default)]
+struct Begun {
+    reads: Reads,
+    written: Vec<Arc<Open>>,
+}
+
+impl Begun {
+    fn go(&mut self, store: &Arc<Store>) {
+        self.written.drain(..).for_each(|open| open.writer.pump());
+        std::mem::take(&mut self.reads).start(store);
+    }
+}
+
 struct Session {
     store: Arc<Store>,
     queue: mpsc::Sender<Outgoing>,
@@ -104,36 +119,38 @@ impl Session {
     }
 
     async fn take(&self, requests: KvRequests) {
-        let mut reads = Reads::default();
-        let mut written: Vec<Arc<crate::replica::Open>> = Vec::new();
+        let mut begun = Begun::default();
         for request in requests.requests {
-            let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
+            let slot = match self.slots.clone().try_acquire_owned() {
+                Ok(slot) => slot,
+                Err(_) => {
+                    // IMPORTANT: what this message has queued so far holds slots; it must run before we
+                    // wait for one, or the session waits for itself.
+                    begun.go(&self.store);
+                    let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
+                    slot
+                }
+            };
             let permit = self.store.budget.take(cost(&request));
             let over = permit.is_none();
             let bytes = permit.unwrap_or_else(|| self.store.budget.nothing());
             let (id, queue) = (request.id, self.queue.clone());
-            let served = match &request.op {
-                Some(Op::Write(_)) => self.store.counters.writes.clone(),
-                _ => self.store.counters.reads.clone(),
+            let kind = match &request.op {
+                Some(Op::Write(_)) => Kind::Write,
+                Some(Op::Scan(_)) => Kind::Scan,
+                _ => Kind::Get,
             };
-            let reply = Reply { id, queue, slot, bytes, served };
+            let reply = Reply { id, queue, slot, bytes, kind, began: Instant::now(), meters: self.store.meters.clone() };
             if over {
                 reply.send(Err(busy("the store's memory for requests is in use", 50)));
                 continue;
             }
-            self.dispatch(request, reply, &mut reads, &mut written);
+            self.dispatch(request, reply, &mut begun);
         }
-        written.iter().for_each(|open| open.writer.pump());
-        reads.start(&self.store);
+        begun.go(&self.store);
     }
 
-    fn dispatch(
-        &self,
-        request: KvRequest,
-        reply: Reply,
-        reads: &mut Reads,
-        written: &mut Vec<Arc<crate::replica::Open>>,
-    ) {
+    fn dispatch(&self, request: KvRequest, reply: Reply, begun: &mut Begun) {
         let header = request.header.unwrap_or_default();
         let Some(op) = request.op else {
             return reply.send(Err(wire_error(ErrorCode::NotSupported, "this store does not know the operation")));
@@ -152,15 +169,15 @@ impl Session {
         };
         let deadline = Instant::now() + Duration::from_millis(wait_ms);
         match op {
-            Op::Get(get) => reads.add(replica, open, get, deadline, reply),
+            Op::Get(get) => begun.reads.add(replica, open, get, deadline, reply),
             Op::Scan(scan) => {
                 let store = self.store.clone();
                 self.store.tasks.spawn("kv scan", serve_scan(store, replica, open, scan, deadline, reply));
             }
             Op::Write(write) => {
                 write::submit(&self.store, &replica, &open, write, header.request_id, deadline, reply);
-                if !written.iter().any(|w| Arc::ptr_eq(w, &open)) {
-                    written.push(open);
+                if !begun.written.iter().any(|w| Arc::ptr_eq(w, &open)) {
+                    begun.written.push(open);
                 }
             }
         }

@@ -26,11 +26,11 @@ pub fn submit(
     match write_from_wire(request, id, &replica.range) {
         Err(error) => reply.send(Err(error)),
         Ok(Write::One(command)) => {
-            let user = grows(&command);
+            let grows = grows(&command);
             let answer = Box::new(move |outcome: Result<Outcome, v1::Error>| {
                 reply.send(outcome.and_then(outcome_to_wire).map(Answer::Write));
             });
-            open.writer.submit(command, Ticket { answer, deadline, user });
+            open.writer.submit(command, Ticket { answer, deadline, grows });
         }
         Ok(Write::DeleteRange { start, end }) => {
             let writer = open.writer.clone();
@@ -64,7 +64,7 @@ async fn delete_range(
             return Err(wire_error(ErrorCode::DeadlineExceeded, message));
         }
         let command = Command::write(vec![Mutation::new(key, Op::DeleteRange { end: end.clone() })]);
-        match writer.write(command, deadline, false).await? {
+        match writer.write(command, deadline).await? {
             Outcome::Applied { mut results } if results.len() == 1 => {
                 let result = results.remove(0);
                 removed += result.number;

@@ -158,6 +158,12 @@ impl Caller {
         self.write(vec![put(key, value)], None).await
     }
 
+    /// A put that is safe to retry; `seq` must not repeat within a test.
+    pub async fn put_once(&self, key: &str, value: impl Into<Bytes>, seq: u64) -> Result<v1::WriteResponse, v1::Error> {
+        let id = v1::RequestId { client: 9, seq, first_attempt_ms: 1_700_000_000_000 };
+        self.write(vec![put(key, value)], Some(id)).await
+    }
+
     pub async fn get(&self, key: &str) -> Option<v1::Record> {
         let op = Op::Get(v1::GetRequest { keys: vec![Bytes::copy_from_slice(key.as_bytes())], ..Default::default() });
         match self.call(op, None).await.expect("a read succeeds in the end") {
