@@ -41,7 +41,10 @@ impl GroupLog {
             return Ok(Vec::new());
         }
         let (log, group) = (self.log.clone(), self.group);
-        let entries = blocking(move || log.read(group, start..end, bytes_max).map_err(log_io)).await?;
+        let entries = match log.read_cached(group, start..end, bytes_max) {
+            Some(entries) => entries,
+            None => blocking(move || log.read(group, start..end, bytes_max).map_err(log_io)).await?,
+        };
         let decode = |e: undb_log::Entry| Ok(codec::decode_entry(to_raft(e.id), e.kind, e.payload)?);
         entries.into_iter().map(decode).collect()
     }
