@@ -35,6 +35,11 @@ use undb_runtime::{Clock, Shutdown};
 use undb_types::{GroupId, ReplicaId, ShardId};
 use undb_vfs::{Fs, OsFs};
 
+/// Reads the bytes of an image file without starting a member, for tools.
+pub fn read_image(bytes: &[u8], path: &std::path::Path) -> Result<undb_proto::v1::MetaImageFile, ServerError> {
+    image_file::decode(bytes, path)
+}
+
 /// Starts a member on its own listener.
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;

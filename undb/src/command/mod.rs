@@ -1,0 +1,39 @@
+//! One command a file. Each has `Args` (what can be typed) and `run`.
+
+pub mod apply;
+pub mod bench;
+pub mod delete;
+pub mod describe;
+pub mod dev;
+pub mod get;
+pub mod help;
+pub mod import;
+pub mod inspect;
+pub mod kv;
+pub mod run;
+pub mod status;
+pub mod undelete;
+pub mod unsupported;
+
+use crate::cli::Command;
+use crate::exit::Outcome;
+
+/// Runs what was typed.
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::Dev(args) => dev::run(*args).await,
+        Command::Run(args) => run::run(args).await,
+        Command::Apply(args) => apply::run(args).await,
+        Command::Get(args) => get::run(args).await,
+        Command::Describe(args) => describe::run(args).await,
+        Command::Delete(args) => delete::run(args).await,
+        Command::Undelete(args) => undelete::run(args).await,
+        Command::Status(args) => status::run(args).await,
+        Command::Kv(args) => kv::run(args).await,
+        Command::Import(args) => import::run(*args).await,
+        Command::Bench(args) => bench::run(args).await,
+        Command::Inspect(args) => inspect::run(args),
+        Command::Help(args) => help::run(args),
+        Command::Unsupported(command) => unsupported::run(&command),
+    }
+}

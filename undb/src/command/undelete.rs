@@ -1,0 +1,27 @@
+//! `undb undelete table`: brings a deleted table back while its data is kept.
+
+use crate::connect::Connect;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output;
+
+/// Bring a deleted table back, within seven days
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  undb undelete table sessions")]
+pub struct Args {
+    /// table
+    kind: String,
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Brings it back.
+pub async fn run(args: Args) -> Outcome {
+    if !matches!(args.kind.as_str(), "table" | "tables") {
+        return Err(Failure::usage(format!("`{}` cannot be brought back; only a table can", args.kind)));
+    }
+    let message = args.connect.admin()?.undelete(&args.name).await?;
+    output::line(if message.is_empty() { format!("table/{} is back", args.name) } else { message })?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,77 @@
+//! The flags that every client command has, and the connection they make.
+
+use crate::exit::{Failure, Outcome};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+use undb_sdk::{Admin, Client, Options, Table, Timeouts};
+
+/// Where the cluster is and who asks.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub struct Connect {
+    /// Access addresses HOST:PORT, separated by commas; any one that answers is enough
+    #[arg(long, env = "UNDB_ENDPOINT", default_value = "127.0.0.1:7380", value_delimiter = ',')]
+    pub endpoint: Vec<String>,
+    /// File that holds the token; UNDB_TOKEN may hold the token itself
+    #[arg(long, env = "UNDB_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Give up after this many seconds
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub timeout: f64,
+}
+
+/// Which table, and where.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub struct OnTable {
+    /// The table
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pub table: String,
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+impl Connect {
+    /// The SDK's options.
+    pub fn options(&self) -> Outcome<Options> {
+        if !(self.timeout.is_finite() && self.timeout > 0.0) {
+            return Err(Failure::usage(format!("--timeout {}: write seconds above 0", self.timeout)));
+        }
+        let total = Duration::from_secs_f64(self.timeout.min(86_400.0));
+        let defaults = Timeouts::default();
+        let timeouts = Timeouts {
+            connect: total.min(defaults.connect),
+            read: total,
+            write: total,
+            admin: total.max(defaults.connect),
+            ..defaults
+        };
+        Ok(Options::new(self.endpoint.clone()).token(self.token()?).timeouts(timeouts))
+    }
+
+    /// The token: of the file if one is named, else of the environment.
+    pub fn token(&self) -> Outcome<Option<String>> {
+        if let Some(file) = &self.token_file {
+            return Ok(Some(undb_runtime::read_token_file(file)?));
+        }
+        Ok(std::env::var("UNDB_TOKEN").ok().filter(|token| !token.is_empty()))
+    }
+
+    /// The calls that change or show objects.
+    pub fn admin(&self) -> Outcome<Admin> {
+        Ok(Admin::new(&self.options()?)?)
+    }
+
+    /// A client for data.
+    pub async fn client(&self) -> Outcome<Client> {
+        Ok(Client::connect(self.options()?).await?)
+    }
+}
+
+impl OnTable {
+    /// The table, open.
+    pub async fn open(&self) -> Outcome<Table> {
+        Ok(self.connect.client().await?.table(&self.table).await?)
+    }
+}
