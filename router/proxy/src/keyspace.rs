@@ -3,7 +3,7 @@
 use crate::Failure;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use undb_sdk::{Batch, Key, Record, WriteOutcome};
+use undb_sdk::{Batch, Key, Mutation, Record, WriteOutcome};
 
 /// A record met by a walk over the keys.
 #[derive(Clone, Debug)]
@@ -25,8 +25,8 @@ pub trait Keyspace: Send + Sync + 'static {
     /// All mutations or none; their keys share a shard.
     fn write(&self, batch: Batch) -> BoxFuture<'_, Result<WriteOutcome, Failure>>;
 
-    /// Each batch by itself, in no order.
-    fn write_many(&self, batches: Vec<Batch>) -> BoxFuture<'_, Result<Vec<WriteOutcome>, Failure>>;
+    /// Each mutation by itself; plain puts of one shard travel, and happen, together.
+    fn write_each(&self, mutations: Vec<Mutation>) -> BoxFuture<'_, Result<Vec<WriteOutcome>, Failure>>;
 
     /// Up to `limit` records of one hash key whose sort keys begin with `prefix`, from `from` on.
     fn fields(

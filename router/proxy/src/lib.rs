@@ -60,6 +60,11 @@ pub async fn start(config: Config, readiness: Readiness, shutdown: Shutdown) -> 
     let address = |listener: &TcpListener| listener.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let (resp_address, http_address) = (address(&resp), address(&http));
     let check = TokenCheck::new(token.as_deref());
+    for listener in [&resp, &http] {
+        if !check.is_on() && !listener.local_addr().is_ok_and(|address| address.ip().is_loopback()) {
+            return Err(StartError::Open(address(listener)));
+        }
+    }
 
     let mut options = Options::new(config.endpoints.clone()).token(token);
     options.cache_dir = config.cache_dir.clone();
@@ -113,6 +118,9 @@ pub enum StartError {
     /// The cluster refuses us.
     #[error(transparent)]
     Cluster(#[from] undb_sdk::Error),
+    /// Anybody could come in from outside.
+    #[error("refusing to listen on {0} without a token: set token_file, or listen on 127.0.0.1")]
+    Open(String),
     /// Told to end before the cluster was found.
     #[error("ended before the cluster was found")]
     Ended,

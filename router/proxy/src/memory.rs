@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use undb_proto::v1::{self, condition::Want, mutation::Op};
-use undb_sdk::{Batch, Change, Key, Partitioning, Record, WriteOutcome};
+use undb_sdk::{Batch, Change, Key, Mutation, Partitioning, Record, WriteOutcome};
 use undb_types::{decode_key, encode_key};
 
 #[derive(Default)]
@@ -137,8 +137,8 @@ impl Keyspace for Memory {
         Box::pin(ready(self.apply(batch)))
     }
 
-    fn write_many(&self, batches: Vec<Batch>) -> BoxFuture<'_, Result<Vec<WriteOutcome>, Failure>> {
-        Box::pin(ready(batches.into_iter().map(|batch| self.apply(batch)).collect()))
+    fn write_each(&self, mutations: Vec<Mutation>) -> BoxFuture<'_, Result<Vec<WriteOutcome>, Failure>> {
+        Box::pin(ready(mutations.into_iter().map(|m| self.apply(Batch::new().and(m))).collect()))
     }
 
     fn fields(

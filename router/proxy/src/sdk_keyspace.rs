@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::keyspace::{Found, Keyspace, Walked};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use undb_sdk::{Batch, Key, Record, ScanOptions, Span, Table, WriteOutcome};
+use undb_sdk::{Batch, Key, Mutation, Record, ScanOptions, Span, Table, WriteOutcome};
 
 impl Keyspace for Table {
     fn get(&self, keys: Vec<Key>, values: bool) -> BoxFuture<'_, Result<Vec<Option<Record>>, Failure>> {
@@ -17,9 +17,9 @@ impl Keyspace for Table {
         Box::pin(async move { Ok(Table::write(self, batch).await?) })
     }
 
-    fn write_many(&self, batches: Vec<Batch>) -> BoxFuture<'_, Result<Vec<WriteOutcome>, Failure>> {
+    fn write_each(&self, mutations: Vec<Mutation>) -> BoxFuture<'_, Result<Vec<WriteOutcome>, Failure>> {
         Box::pin(async move {
-            let outcomes = Table::write_many(self, batches).await;
+            let outcomes = self.mutate_many(mutations).await;
             outcomes.into_iter().map(|one| one.map_err(Failure::from)).collect()
         })
     }

@@ -72,7 +72,10 @@ async fn change(
 async fn fresh(cx: &Context, key: &Bytes) -> Result<Option<Hash>, Failure> {
     loop {
         let left = cx.keys.fields(key.clone(), any_field(), None, 1, false).await?;
-        let Some(found) = left.first() else { return Ok(Some(Hash::fresh())) };
+        // A record of another kind is none of ours: somebody uses the table through the SDK too.
+        let Some(found) = left.first().filter(|found| found.record.kind == KIND_FIELD) else {
+            return Ok(Some(Hash::fresh()));
+        };
         if !matches!(cx.item(key).await?, Item::Absent) {
             return Ok(None);
         }

@@ -22,8 +22,8 @@ pub async fn del(cx: Context, args: Vec<Bytes>) -> Outcome {
         }
     }
     // A key that is named twice counts once: the second delete finds nothing.
-    let batches = keys.iter().map(|key| Batch::new().and(Mutation::delete(top(key)))).collect();
-    let outcomes = cx.keys.write_many(batches).await?;
+    let deletes = keys.iter().map(|key| Mutation::delete(top(key))).collect();
+    let outcomes = cx.keys.write_each(deletes).await?;
     for (key, hash) in hashes {
         cx.drop_generation(key, hash).await;
     }

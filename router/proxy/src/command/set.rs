@@ -119,9 +119,8 @@ pub async fn getset(cx: Context, args: Vec<Bytes>) -> Outcome {
 
 /// MSET key value [key value ...]: atomic per shard only.
 pub async fn mset(cx: Context, args: Vec<Bytes>) -> Outcome {
-    let batches = pairs(&args, "mset")?
-        .map(|(key, value)| Batch::new().and(put_text(key, value.clone(), Expiry::Never)));
-    cx.keys.write_many(batches.collect()).await?;
+    let puts = pairs(&args, "mset")?.map(|(key, value)| put_text(key, value.clone(), Expiry::Never));
+    cx.keys.write_each(puts.collect()).await?;
     Ok(Reply::OK)
 }
 
