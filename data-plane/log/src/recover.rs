@@ -95,10 +95,14 @@ pub(crate) fn recover(fs: &dyn Fs, dir: &Path) -> Result<Recovered, LogError> {
     let tail = read_last(fs, dir, last, durable)?;
     let groups = replay(fs, dir, &known, &tail)?;
     let unsealed = last.footer.is_none().then(|| tail.footer(&last.header));
-    let segments = known.iter().map(|segment| FoundSegment {
-        header: segment.header,
-        bytes: segment.footer.as_ref().map_or(tail.end.offset, |_| segment.len),
-        has_entries: segment.footer.as_ref().or(unsealed.as_ref()).is_none_or(|f| !f.groups.is_empty()),
+    let segments = known.iter().map(|segment| {
+        let of_last = unsealed.as_ref().filter(|footer| footer.segment == segment.id);
+        FoundSegment {
+            header: segment.header,
+            bytes: if of_last.is_some() { tail.end.offset } else { segment.len },
+            // Without a footer of its own an older segment is taken to have some.
+            has_entries: segment.footer.as_ref().or(of_last).is_none_or(|f| !f.groups.is_empty()),
+        }
     });
     Ok(Recovered {
         log_id: Some(last.header.log_id),

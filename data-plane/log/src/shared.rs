@@ -9,6 +9,7 @@ use undb_vfs::{Fs, Locked, OpenHow, is_disk_full};
 
 use crate::counters::Counters;
 use crate::files::Files;
+use crate::format::Footer;
 use crate::recover::{Recovered, recover};
 use crate::reserve::Reserve;
 use crate::segment_io::{FirstBytes, footer_bytes, seal, sync};
@@ -143,18 +144,7 @@ impl Opening {
             state.segments.insert(id, Segment::new(segment.bytes, true, &segment.header));
         }
         state.adopt(found.groups);
-        if let Some(footer) = &found.unsealed {
-            let (bytes, at) = footer_bytes(footer, log_id);
-            let len = self.with_room("seal", footer.segment, |this| {
-                let file = this.files.fs.open(&this.files.path(footer.segment), OpenHow::Write)?;
-                // What was found may be in the page cache only, and the footer says that it is durable.
-                sync(&*file, &this.counters)?;
-                seal(&*file, &bytes, at, &this.counters)
-            })?;
-            if let Some(segment) = state.segments.get_mut(&footer.segment) {
-                segment.bytes = len;
-            }
-        }
+        self.end_last(&mut state, found.unsealed.as_ref())?;
         // IMPORTANT: a torn beginning goes before the next segment comes: it is recognized by being the last.
         self.remove(&found.torn)?;
         let first = FirstBytes::new(state.begin(found.next_segment));
@@ -170,6 +160,26 @@ impl Opening {
         state.full = !held;
         self.counters.full(state.full);
         Ok((state, first.segment, file))
+    }
+
+    /// Makes durable what was found in the last segment, and seals it.
+    ///
+    /// IMPORTANT: after a kill -9 all of it, the footer included, may be in the page cache only; the next
+    /// segment's existence will say that it is durable.
+    fn end_last(&self, state: &mut State, unsealed: Option<&Footer>) -> Result<(), LogError> {
+        let footer = unsealed.map(|footer| footer_bytes(footer, state.log_id));
+        let Some(mut last) = state.segments.last_entry() else { return Ok(()) };
+        let id = *last.key();
+        let len = self.with_room("seal", id, |this| {
+            let file = this.files.fs.open(&this.files.path(id), OpenHow::Write)?;
+            sync(&*file, &this.counters)?;
+            match &footer {
+                Some((bytes, at)) => seal(&*file, bytes, *at, &this.counters),
+                None => file.len(),
+            }
+        })?;
+        last.get_mut().bytes = len;
+        Ok(())
     }
 
     fn remove(&self, segments: &[u64]) -> Result<(), LogError> {

@@ -291,3 +291,32 @@ fn counters_say_what_a_payload_costs() {
     assert!(overhead < 100, "{overhead}");
     assert_eq!(read_all(&log, g), entries(g, 1, 0..3, 1000), "without any cache");
 }
+
+#[test]
+fn a_segment_is_not_deleted_by_a_purge_that_is_not_durable() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let fs = SimFs::new(dir.path());
+    let log = open(&fs, dir.path()).expect("open");
+    let g = group(1);
+    wait(|done| log.append(g, entries(g, 1, 0..60, 500), done)).expect("append");
+    let first = log.segments()[0].id;
+    // The writer calls back and is held there, so what follows stays queued.
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (entered, reached) = std::sync::mpsc::channel::<()>();
+    log.save_vote(
+        g,
+        Bytes::new(),
+        Box::new(move |_| {
+            entered.send(()).expect("sent");
+            let _ = held.recv();
+        }),
+    );
+    reached.recv().expect("the writer is held");
+    let (callback, purged) = done();
+    log.purge(g, id(1, 59), callback);
+    assert!(log.segments().iter().all(|segment| segment.live_entries == 0 && !segment.purgeable));
+    assert!(!log.delete_segment(first).expect("not yet"));
+    release.send(()).expect("released");
+    purged.recv().expect("called").expect("durable");
+    assert!(log.delete_segment(first).expect("now"));
+}

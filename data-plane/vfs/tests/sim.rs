@@ -296,3 +296,23 @@ fn the_real_file_system_does_what_the_trait_says() {
     assert_eq!(fs.list(dir.path()).expect("list"), ["a"]);
     assert!(fs.space(dir.path()).expect("space").free > 0);
 }
+
+#[test]
+fn a_killed_process_loses_nothing_until_the_power_fails() {
+    let mut lost = 0;
+    each_seed(|root, seed| {
+        let fs = SimFs::new(root);
+        let file = create(&fs, &root.join("a"));
+        fs.sync_dir(root).expect("sync dir");
+        file.write_all_at(&[5; 5000], 0).expect("write");
+        let guard = fs.lock(&root.join("LOCK")).expect("lock");
+        let next = fs.kill();
+        assert!(file.write_all_at(&[6], 0).is_err() && fs.crashed());
+        assert_eq!(read_file(&next, &root.join("a")).expect("read"), [5; 5000]);
+        let _again = next.lock(&root.join("LOCK")).expect("a dead process holds no lock");
+        drop(guard);
+        next.crash(seed);
+        lost += u64::from(read_file(&SimFs::new(root), &root.join("a")).expect("read") != [5; 5000]);
+    });
+    assert!(lost > 0 && lost < SEEDS);
+}

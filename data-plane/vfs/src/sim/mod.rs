@@ -40,11 +40,18 @@ pub struct SimFs {
     shared: Arc<Shared>,
 }
 
+/// One process's view of the disk.
 #[derive(Debug)]
 struct Shared {
     root: PathBuf,
     classes: Classes,
     gate: Gate,
+    disk: Arc<Disk>,
+}
+
+/// What outlives a process, and what of it a crash loses.
+#[derive(Debug)]
+struct Disk {
     /// Operations hold it for reading, a crash for writing: none is half done when the loss is applied.
     running: RwLock<()>,
     /// Lock order: `running`, `files`, a node, `quota`.
@@ -76,9 +83,11 @@ impl SimFs {
                 root,
                 classes: Classes::default(),
                 gate: Gate::default(),
-                running: RwLock::default(),
-                files: Mutex::new(files),
-                quota: Mutex::new(quota),
+                disk: Arc::new(Disk {
+                    running: RwLock::default(),
+                    files: Mutex::new(files),
+                    quota: Mutex::new(quota),
+                }),
             }),
         }
     }
@@ -105,9 +114,9 @@ impl SimFs {
 
     /// The power fails: every later operation fails, and what was not synced is lost as `seed` wants it.
     pub fn crash(&self, seed: u64) {
-        let _alone = self.shared.running.write();
+        let _alone = self.shared.disk.running.write();
         self.shared.gate.crash();
-        let mut files = self.shared.files.lock();
+        let mut files = self.shared.disk.files.lock();
         let mut rng = StdRng::seed_from_u64(seed);
         // Sorted, so that a seed means the same in every run.
         let mut nodes: Vec<_> = files.nodes.drain().collect();
@@ -118,14 +127,30 @@ impl SimFs {
         files.names.lose(&mut rng);
     }
 
+    /// The process dies (kill -9) and the machine does not: every later operation of this view fails, and the
+    /// view that is returned sees all that was written, synced or not. A crash of that one can still lose it.
+    pub fn kill(&self) -> SimFs {
+        let _alone = self.shared.disk.running.write();
+        self.shared.gate.crash();
+        self.shared.disk.files.lock().locks.clear();
+        SimFs {
+            shared: Arc::new(Shared {
+                root: self.shared.root.clone(),
+                classes: Classes::default(),
+                gate: Gate::default(),
+                disk: self.shared.disk.clone(),
+            }),
+        }
+    }
+
     /// At most this many bytes in files of this file system; `None`: what the real disk has.
     pub fn set_quota(&self, bytes: Option<u64>) {
-        self.shared.quota.lock().max = bytes;
+        self.shared.disk.quota.lock().max = bytes;
     }
 
     /// Bytes that count against the quota.
     pub fn used(&self) -> u64 {
-        self.shared.quota.lock().used
+        self.shared.disk.quota.lock().used
     }
 
     /// Makes operations fail.
@@ -150,7 +175,7 @@ impl SimFs {
         path: &Path,
         body: impl FnOnce(&Shared) -> io::Result<T>,
     ) -> io::Result<T> {
-        let _running = self.shared.running.read();
+        let _running = self.shared.disk.running.read();
         match self.shared.gate.enter(kind, path)? {
             Verdict::Go => body(&self.shared),
             Verdict::GoAndCrash => {
@@ -163,7 +188,7 @@ impl SimFs {
 
 impl Shared {
     fn node(&self, path: &Path, how: OpenHow) -> io::Result<Arc<Node>> {
-        let mut files = self.files.lock();
+        let mut files = self.disk.files.lock();
         if how == OpenHow::CreateNew {
             let real = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
             files.names.push(Change::Created(path.to_owned()));
@@ -187,7 +212,7 @@ impl Shared {
 
     /// Takes quota for growth; gives how many of the wanted bytes may be written.
     fn take(&self, want: u64) -> u64 {
-        let mut quota = self.quota.lock();
+        let mut quota = self.disk.quota.lock();
         let granted = match quota.max {
             Some(max) => want.min(max.saturating_sub(quota.used)),
             None => want,
@@ -197,7 +222,7 @@ impl Shared {
     }
 
     fn give_back(&self, bytes: u64) {
-        let mut quota = self.quota.lock();
+        let mut quota = self.disk.quota.lock();
         quota.used = quota.used.saturating_sub(bytes);
     }
 
@@ -227,7 +252,7 @@ struct LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        self.shared.files.lock().locks.remove(&self.path);
+        self.shared.disk.files.lock().locks.remove(&self.path);
     }
 }
 
@@ -241,7 +266,7 @@ impl Fs for SimFs {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.run(OpKind::Rename, to, |shared| {
-            let mut files = shared.files.lock();
+            let mut files = shared.disk.files.lock();
             let replaced = match to.try_exists()? && !to.is_dir() {
                 true => {
                     shared.forget(&mut files, to);
@@ -264,7 +289,7 @@ impl Fs for SimFs {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.run(OpKind::Remove, path, |shared| {
-            let mut files = shared.files.lock();
+            let mut files = shared.disk.files.lock();
             if path.is_dir() {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
@@ -277,7 +302,7 @@ impl Fs for SimFs {
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         self.run(OpKind::Remove, path, |shared| {
-            let mut files = shared.files.lock();
+            let mut files = shared.disk.files.lock();
             let inside: Vec<_> = files.nodes.keys().filter(|p| p.starts_with(path)).cloned().collect();
             for node in inside {
                 shared.forget(&mut files, &node);
@@ -291,7 +316,7 @@ impl Fs for SimFs {
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.run(OpKind::CreateDir, path, |shared| {
-            let mut files = shared.files.lock();
+            let mut files = shared.disk.files.lock();
             let mut missing: Vec<_> = path.ancestors().take_while(|p| !p.exists()).collect();
             while let Some(dir) = missing.pop() {
                 if dir.as_os_str().is_empty() {
@@ -313,18 +338,18 @@ impl Fs for SimFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let _running = self.shared.running.read();
+        let _running = self.shared.disk.running.read();
         self.shared.classes.of(&self.shared.root, dir).synced();
         // A crash at a sync may come before it did anything; what it might have done, the loss decides.
         match self.shared.gate.enter(OpKind::SyncDir, dir)? {
-            Verdict::Go => self.shared.files.lock().names.synced(dir),
+            Verdict::Go => self.shared.disk.files.lock().names.synced(dir),
             Verdict::GoAndCrash => Err(Crashed::error()),
         }
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
         self.run(OpKind::Open, path, |_| Ok(()))?;
-        if !self.shared.files.lock().locks.insert(path.to_owned()) {
+        if !self.shared.disk.files.lock().locks.insert(path.to_owned()) {
             let locked = Locked { path: path.to_owned(), pid: Some(std::process::id()) };
             return Err(io::Error::new(io::ErrorKind::WouldBlock, locked));
         }
@@ -333,7 +358,7 @@ impl Fs for SimFs {
 
     fn space(&self, dir: &Path) -> io::Result<Space> {
         self.run(OpKind::List, dir, |shared| {
-            let quota = shared.quota.lock();
+            let quota = shared.disk.quota.lock();
             match quota.max {
                 Some(max) => Ok(Space { total: max, free: max.saturating_sub(quota.used) }),
                 None => space_real(dir),

@@ -272,7 +272,7 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let _running = self.fs.shared.running.read();
+        let _running = self.fs.shared.disk.running.read();
         self.class.synced();
         match self.fs.shared.gate.enter(OpKind::Sync, &self.path) {
             Ok(Verdict::Go) => self.node.sync(),
