@@ -100,17 +100,7 @@ impl Host {
         let raft = Raft::new(group.replica.0, Arc::new(config), network, log, machine)
             .await
             .map_err(|e| RaftError::Fatal(e.to_string()))?;
-        let quiet_until = returning.then(|| Instant::now() + options.timing.election_max);
-        if let Some(until) = quiet_until {
-            let raft = raft.clone();
-            let ended = self.inner.ended.clone();
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = tokio::time::sleep_until(until) => raft.runtime_config().elect(true),
-                    () = ended.cancelled() => {}
-                }
-            });
-        }
+        let quiet_until = self.end_quiet(&raft, returning).await?;
         let room = self.inner.room.clone();
         let changing = tokio::sync::Mutex::default();
         Ok(Group::new(GroupInner {
@@ -122,6 +112,37 @@ impl Host {
             quiet_until,
             changing,
         }))
+    }
+
+    /// Lets a replica that returns stand for election when no lease can depend on it any more; until
+    /// then it gives no vote either.
+    async fn end_quiet(&self, raft: &Raft, returning: bool) -> Result<Option<Instant>, RaftError> {
+        let replica = *raft.node_id();
+        let alone = move |state: &openraft::RaftState<Kinds>| {
+            let members = &state.membership_state;
+            let committed = members.effective().log_id() == members.committed().log_id();
+            committed && members.effective().voter_ids().eq([replica])
+        };
+        // Its answer also means that the status is there from here on.
+        let alone = raft.with_raft_state(alone).await.map_err(|e| RaftError::Fatal(e.to_string()))?;
+        if !returning {
+            return Ok(None);
+        }
+        if alone {
+            // Nobody else can lead.
+            raft.runtime_config().elect(true);
+            raft.trigger().elect(false).await.map_err(|e| RaftError::Fatal(e.to_string()))?;
+            return Ok(None);
+        }
+        let until = Instant::now() + self.inner.options.timing.election_max;
+        let (raft, ended) = (raft.clone(), self.inner.ended.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => raft.runtime_config().elect(true),
+                () = ended.cancelled() => {}
+            }
+        });
+        Ok(Some(until))
     }
 
     /// The open group of a shard; of several replicas the newest.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use support::registers::{Op, Registers};
 use support::{Cluster, LONG, SHARD, group};
+use tokio::sync::watch;
 use undb_raft::{Barrier, Group};
 
 type Replicas = Arc<RwLock<BTreeMap<u64, (Group, Arc<Registers>)>>>;
@@ -21,6 +22,7 @@ struct History {
     newest_read: AtomicU64,
     reads: AtomicU64,
     over: AtomicBool,
+    wrote: watch::Sender<()>,
 }
 
 fn any(replicas: &Replicas, turn: usize) -> Option<(Group, Arc<Registers>)> {
@@ -39,12 +41,18 @@ async fn write(replicas: Replicas, history: Arc<History>) {
             let put = group.propose(Op::Put("r".into(), value).encode());
             if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_secs(2), put).await {
                 history.acknowledged.store(value, Ordering::SeqCst);
+                history.wrote.send_replace(());
                 break;
             }
             turn += 1;
-            tokio::task::yield_now().await;
+            pause(&group).await;
         }
     }
+}
+
+/// Until something changes there, or for a moment.
+async fn pause(group: &Group) {
+    let _ = tokio::time::timeout(Duration::from_millis(20), group.watch().changed()).await;
 }
 
 async fn read(replicas: Replicas, history: Arc<History>, barrier: Barrier) {
@@ -55,7 +63,7 @@ async fn read(replicas: Replicas, history: Arc<History>, barrier: Barrier) {
             history.acknowledged.load(Ordering::SeqCst).max(history.newest_read.load(Ordering::SeqCst));
         if group.barrier(barrier).await.is_err() {
             turn += 1;
-            tokio::task::yield_now().await;
+            pause(&group).await;
             continue;
         }
         let value = machine.get("r");
@@ -73,12 +81,9 @@ async fn read(replicas: Replicas, history: Arc<History>, barrier: Barrier) {
 /// Waits until so many more writes are acknowledged.
 async fn progress(history: &History, writes: u64) {
     let until = history.acknowledged.load(Ordering::SeqCst) + writes;
-    let all = async {
-        while history.acknowledged.load(Ordering::SeqCst) < until {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LONG, all).await.expect("writes go on");
+    let mut watch = history.wrote.subscribe();
+    let all = watch.wait_for(|()| history.acknowledged.load(Ordering::SeqCst) >= until);
+    tokio::time::timeout(LONG, all).await.expect("writes go on").expect("the writer runs");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

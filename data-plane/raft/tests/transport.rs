@@ -152,7 +152,7 @@ async fn a_snapshot_that_breaks_off_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_just_came_back_gives_no_vote() {
-    let mut cluster = Cluster::start([1]).await;
+    let mut cluster = Cluster::start([1, 2, 3]).await;
     cluster.found(SHARD).await;
     cluster.stop_store(1).await;
     cluster.start_store(1).await;
@@ -162,5 +162,22 @@ async fn a_replica_that_just_came_back_gives_no_vote() {
     let answers = exchange(&address, vec![ask(1, SHARD.0, 1, 1, "test", vote)]).await;
     assert_eq!(code(&answers[&1]), ErrorCode::RecoveryInProgress);
     // Later it takes part again.
+    cluster.stop_store(2).await;
     cluster.put(SHARD, Op::Put("a".into(), 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lone_replica_leads_again_at_once() {
+    let mut cluster = Cluster::start([1]).await;
+    cluster.found(SHARD).await;
+    // Were it to wait for its timeouts, it would not lead in the time that is given to it.
+    cluster.timing.election_min = LONG * 10;
+    cluster.timing.election_max = LONG * 20;
+    for _ in 0..3 {
+        cluster.stop_store(1).await;
+        cluster.start_store(1).await;
+        cluster.open(1, group(SHARD, 1)).await;
+        let mut watch = cluster.group(1, SHARD).watch();
+        watch.wait_for("leading", LONG, |s| s.is_leader).await.expect("no lease to wait for");
+    }
 }

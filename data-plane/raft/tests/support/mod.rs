@@ -57,6 +57,8 @@ pub struct Cluster {
     /// Simulated file systems of stores that have one.
     pub sims: HashMap<u64, Arc<SimFs>>,
     simulated: bool,
+    /// Of stores that start from now on.
+    pub timing: Timing,
 }
 
 pub fn group(shard: ShardId, replica: u64) -> GroupId {
@@ -83,6 +85,7 @@ impl Cluster {
             disks: HashMap::new(),
             sims: HashMap::new(),
             simulated,
+            timing: timing(),
         };
         for id in stores_ids {
             cluster.start_store(id).await;
@@ -113,7 +116,7 @@ impl Cluster {
             store: id,
             log: log.clone(),
             addresses: self.book.clone(),
-            timing: timing(),
+            timing: self.timing,
             snapshot_bytes_per_s: 0,
             bearer: Bearer::default(),
         })
