@@ -113,8 +113,14 @@ impl Engine {
         let failed = |e| EngineError::io("list the engine's files", e);
         let unfinished = self.shared.unfinished.lock().clone();
         let data_dir = self.shared.data_dir();
-        let on_disk: BTreeSet<u64> = self.shared.fs.list(&data_dir).map_err(failed)?
-            .iter().filter_map(|name| parse_data_name(name)).collect();
+        let on_disk: BTreeSet<u64> = self
+            .shared
+            .fs
+            .list(&data_dir)
+            .map_err(failed)?
+            .iter()
+            .filter_map(|name| parse_data_name(name))
+            .collect();
         for id in on_disk.iter().filter(|id| !manifest.data.contains_key(id) && !unfinished.contains(id)) {
             report.problems.push(format!("data file {id} is not in the manifest"));
         }
@@ -122,7 +128,8 @@ impl Engine {
             if !on_disk.contains(id) {
                 report.problems.push(format!("data file {id} is missing"));
             } else if depth == Depth::Values
-                && let Err(error) = DataReader::open(&*self.shared.fs, &data_dir, *id).and_then(|r| r.verify())
+                && let Err(error) =
+                    DataReader::open(&*self.shared.fs, &data_dir, *id).and_then(|r| r.verify())
             {
                 report.problems.push(format!("data file {id}: {error}"));
             }

@@ -197,7 +197,10 @@ impl Engine {
 
     /// Flushes the tree with the largest memtable if all of them are over their budget.
     fn flush_largest(&self) -> Result<()> {
-        let sizes = self.handles().into_iter().filter_map(|(_, h)| h.index().map(|t| (t.memtable_bytes(), h.clone())));
+        let sizes = self
+            .handles()
+            .into_iter()
+            .filter_map(|(_, h)| h.index().map(|t| (t.memtable_bytes(), h.clone())));
         let sizes: Vec<(u64, Handle)> = sizes.collect();
         let total: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
         if total <= self.shared.options.memtable_bytes_total {
@@ -213,7 +216,8 @@ impl Engine {
     pub fn flush_oldest(&self) -> Result<Option<GroupId>> {
         let mut segments = self.shared.log.all();
         segments.sort_unstable();
-        let behind = |first: u64| segments.iter().filter(|(id, _)| *id > first).map(|(_, bytes)| bytes).sum::<u64>();
+        let behind =
+            |first: u64| segments.iter().filter(|(id, _)| *id > first).map(|(_, bytes)| bytes).sum::<u64>();
         let oldest = self.handles().into_iter().filter_map(|(group, handle)| {
             let first = self.shared.log.segment_behind(group, handle.tree().durable())?;
             Some((behind(first), group, handle))
@@ -270,7 +274,8 @@ impl Engine {
             }
         }
         let file_bytes = stats.data_bytes + stats.log_sealed_bytes;
-        stats.space_amplification = if in_sealed_bytes == 0 { 1.0 } else { file_bytes as f64 / in_sealed_bytes as f64 };
+        stats.space_amplification =
+            if in_sealed_bytes == 0 { 1.0 } else { file_bytes as f64 / in_sealed_bytes as f64 };
         stats
     }
 }
@@ -291,7 +296,10 @@ fn open_dir(fs: &dyn Fs, dir: &Path) -> Result<Manifest> {
     let is_new = !fs.exists(&path).map_err(failed)?;
     for part in [DATA_DIR, TREES_DIR, TRASH_DIR] {
         if !is_new && !fs.exists(&dir.join(part)).map_err(failed)? && part != TRASH_DIR {
-            return Err(EngineError::corrupt(dir.display().to_string(), format!("the directory {part} is missing")));
+            return Err(EngineError::corrupt(
+                dir.display().to_string(),
+                format!("the directory {part} is missing"),
+            ));
         }
         fs.create_dir_all(&dir.join(part)).map_err(failed)?;
     }

@@ -65,8 +65,13 @@ impl Manifest {
         put_varint(&mut body, self.next_data_id);
         put_varint(&mut body, self.trees.len() as u64);
         for (group, tree) in &self.trees {
-            let numbers =
-                [group.shard.0, group.replica.0, tree.kind.code().into(), tree.threshold.into(), tree.generation];
+            let numbers = [
+                group.shard.0,
+                group.replica.0,
+                tree.kind.code().into(),
+                tree.threshold.into(),
+                tree.generation,
+            ];
             numbers.into_iter().for_each(|n| put_varint(&mut body, n));
         }
         put_varint(&mut body, self.data.len() as u64);
@@ -104,8 +109,11 @@ impl Manifest {
     }
 
     fn decode_body(mut input: Input<'_>) -> Result<Manifest> {
-        let mut manifest =
-            Manifest { next_generation: input.varint()?, next_data_id: input.varint()?, ..Default::default() };
+        let mut manifest = Manifest {
+            next_generation: input.varint()?,
+            next_data_id: input.varint()?,
+            ..Default::default()
+        };
         for _ in 0..input.varint()? {
             let group = GroupId { shard: ShardId(input.varint()?), replica: ReplicaId(input.varint()?) };
             let kind = EngineKind::from_code(input.byte()?)?;
@@ -130,14 +138,23 @@ mod tests {
     fn manifest() -> Manifest {
         let group = GroupId { shard: ShardId(300), replica: ReplicaId(7) };
         let tree = TreeRecord { kind: EngineKind::Separated, threshold: 1024, generation: 9 };
-        let data = DataRecord { bytes: 1 << 26, record_bytes: 1 << 25, created_ms: 1_700_000_000_000, class: 2 };
-        Manifest { next_generation: 10, next_data_id: 5, trees: [(group, tree)].into(), data: [(4, data)].into() }
+        let data =
+            DataRecord { bytes: 1 << 26, record_bytes: 1 << 25, created_ms: 1_700_000_000_000, class: 2 };
+        Manifest {
+            next_generation: 10,
+            next_data_id: 5,
+            trees: [(group, tree)].into(),
+            data: [(4, data)].into(),
+        }
     }
 
     #[test]
     fn a_manifest_decodes_to_what_was_encoded() {
         for manifest in [Manifest::default(), manifest()] {
-            assert_eq!(Manifest::decode(Path::new("m"), &manifest.encode()).expect("our own encoding"), manifest);
+            assert_eq!(
+                Manifest::decode(Path::new("m"), &manifest.encode()).expect("our own encoding"),
+                manifest
+            );
         }
     }
 

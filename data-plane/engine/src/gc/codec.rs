@@ -59,7 +59,8 @@ impl Codec {
 fn gain(dictionary: &[u8], samples: &[&[u8]], total_bytes: u64) -> f64 {
     let raw_bytes: usize = samples.iter().map(|s| s.len()).sum();
     let Ok(mut compressor) = Compressor::with_dictionary(LEVEL, dictionary) else { return 0.0 };
-    let packed_bytes: usize = samples.iter().map(|s| compressor.compress(s).map_or(s.len(), |p| p.len())).sum();
+    let packed_bytes: usize =
+        samples.iter().map(|s| compressor.compress(s).map_or(s.len(), |p| p.len())).sum();
     if raw_bytes == 0 || total_bytes == 0 {
         return 0.0;
     }
@@ -144,7 +145,8 @@ mod tests {
     use rand::{RngCore, SeedableRng};
 
     fn json(n: usize) -> Vec<u8> {
-        format!("{{\"id\":{n},\"name\":\"user number {n}\",\"city\":\"Utrecht\",\"active\":true}}").into_bytes()
+        format!("{{\"id\":{n},\"name\":\"user number {n}\",\"city\":\"Utrecht\",\"active\":true}}")
+            .into_bytes()
     }
 
     #[test]

@@ -81,21 +81,28 @@ impl Engine {
                 part.into_iter().for_each(|(segment, bytes)| *sum.entry(segment).or_insert(0) += bytes);
             }
         }
-        let state = |segment: SegmentRef, bytes: u64, record_bytes: u64, age_ms: u64, collectable: bool| FileState {
-            segment,
-            bytes,
-            record_bytes,
-            age_ms,
-            collectable,
-            live_now: now.get(&segment).copied().unwrap_or(0),
-            live_durable: durable.get(&segment).copied().unwrap_or(0),
-        };
+        let state =
+            |segment: SegmentRef, bytes: u64, record_bytes: u64, age_ms: u64, collectable: bool| FileState {
+                segment,
+                bytes,
+                record_bytes,
+                age_ms,
+                collectable,
+                live_now: now.get(&segment).copied().unwrap_or(0),
+                live_durable: durable.get(&segment).copied().unwrap_or(0),
+            };
         let logs = sealed.iter().map(|s| {
             state(SegmentRef { origin: Origin::Log, id: s.id }, s.bytes, s.bytes, s.age_ms, s.purgeable)
         });
         let data = manifest.data.iter().map(|(id, d)| {
             let age_ms = now_ms.saturating_sub(d.created_ms);
-            state(SegmentRef { origin: Origin::Data, id: *id }, d.bytes, d.record_bytes, age_ms, !unfinished.contains(id))
+            state(
+                SegmentRef { origin: Origin::Data, id: *id },
+                d.bytes,
+                d.record_bytes,
+                age_ms,
+                !unfinished.contains(id),
+            )
         });
         logs.chain(data).collect()
     }
@@ -124,8 +131,11 @@ impl Engine {
 
     /// Flushes the trees whose durable state alone keeps files alive. True when one was flushed.
     fn flush_dying(&self, files: &[FileState]) -> Result<bool> {
-        let dying: Vec<SegmentRef> =
-            files.iter().filter(|f| f.collectable && f.live_now == 0 && f.live_durable > 0).map(|f| f.segment).collect();
+        let dying: Vec<SegmentRef> = files
+            .iter()
+            .filter(|f| f.collectable && f.live_now == 0 && f.live_durable > 0)
+            .map(|f| f.segment)
+            .collect();
         let mut flushed = false;
         for (_, handle) in self.handles() {
             let Some(tree) = handle.index() else { continue };

@@ -92,7 +92,8 @@ impl DataWriter {
     /// Creates the file. It must not exist.
     pub fn create(fs: &dyn Fs, dir: &Path, head: DataHead) -> Result<DataWriter> {
         let path = data_path(dir, head.id);
-        let file = fs.open(&path, OpenHow::CreateNew).map_err(|e| EngineError::io("create a data file", e))?;
+        let file =
+            fs.open(&path, OpenHow::CreateNew).map_err(|e| EngineError::io("create a data file", e))?;
         let packer = Packer::new(&head.codec)?;
         let buffer = encode_header(&head);
         Ok(DataWriter { file, head, packer, buffer, written_bytes: 0, body_crc: 0, sections: Vec::new() })
@@ -201,7 +202,11 @@ impl DataReader {
         }
         let found = u16::from_le_bytes([header[8], header[9]]);
         if found > DATA_FORMAT {
-            return Err(EngineError::NewerFormat { path, found: found.into(), supported: DATA_FORMAT.into() });
+            return Err(EngineError::NewerFormat {
+                path,
+                found: found.into(),
+                supported: DATA_FORMAT.into(),
+            });
         }
         let dictionary_len = le_u32(&header, 32);
         if u64::from(dictionary_len) > len - HEADER_LEN as u64 {
@@ -241,7 +246,8 @@ impl DataReader {
             return Err(bad("no footer"));
         }
         let footer_len = u64::from(le_u32(&trailer, 4));
-        let footer_at = trailer_at.checked_sub(footer_len).filter(|at| *at >= self.body_at && footer_len >= 8);
+        let footer_at =
+            trailer_at.checked_sub(footer_len).filter(|at| *at >= self.body_at && footer_len >= 8);
         let footer_at = footer_at.ok_or_else(|| bad("footer has a wrong length"))?;
         let footer = read(&*self.file, footer_at, footer_len as usize)?;
         let count = le_u32(&footer, 4) as usize;
@@ -299,7 +305,8 @@ mod tests {
         let mut writer = DataWriter::create(&OsFs::default(), dir, head).expect("create");
         let values = [&b"one one one one one one one"[..], b"two", &[3; 9000]];
         let keys = [&b"a"[..], b"b", b"c"];
-        let pointers = keys.iter().zip(values).map(|(k, v)| writer.append(GROUP, k, v).expect("append")).collect();
+        let pointers =
+            keys.iter().zip(values).map(|(k, v)| writer.append(GROUP, k, v).expect("append")).collect();
         let size = writer.finish().expect("finish");
         assert_eq!(size.bytes, std::fs::metadata(data_path(dir, 5)).expect("there").len());
         pointers
@@ -335,7 +342,9 @@ mod tests {
         }
         for len in [0, 10, HEADER_LEN, good.len() - 1] {
             std::fs::write(&path, &good[..len]).expect("write");
-            assert!(DataReader::open(&OsFs::default(), dir.path(), 5).and_then(|reader| reader.verify()).is_err());
+            assert!(
+                DataReader::open(&OsFs::default(), dir.path(), 5).and_then(|reader| reader.verify()).is_err()
+            );
         }
     }
 

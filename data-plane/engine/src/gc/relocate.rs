@@ -55,7 +55,8 @@ impl Engine {
         for (class, victims) in self.by_class(victims) {
             let survivors = self.survivors(&victims)?;
             let codec = self.choose_codec(&survivors);
-            let mut copies = Copies { engine: self, head: (class, now_ms, codec), open: None, files: Vec::new() };
+            let mut copies =
+                Copies { engine: self, head: (class, now_ms, codec), open: None, files: Vec::new() };
             let copied = copies.copy(state, &survivors, report).and_then(|moves| {
                 copies.close()?;
                 Ok(moves)
@@ -81,7 +82,9 @@ impl Engine {
         for victim in victims {
             let class = match victim.segment.origin {
                 Origin::Log => 1,
-                Origin::Data => manifest.data.get(&victim.segment.id).map_or(1, |d| (d.class + 1).min(CLASS_MAX)),
+                Origin::Data => {
+                    manifest.data.get(&victim.segment.id).map_or(1, |d| (d.class + 1).min(CLASS_MAX))
+                }
             };
             classes.entry(class).or_default().insert(victim.segment);
         }
@@ -181,7 +184,8 @@ impl Copies<'_> {
         }
         if self.open.is_none() {
             let (class, created_ms, codec) = self.head.clone();
-            self.open = Some(self.engine.shared.create_data(|id| DataHead { id, class, created_ms, codec })?);
+            self.open =
+                Some(self.engine.shared.create_data(|id| DataHead { id, class, created_ms, codec })?);
         }
         let (_, writer) = self.open.as_mut().expect("just made");
         Ok(writer)
@@ -206,7 +210,9 @@ impl Copies<'_> {
     fn discard_uncommitted(&self) {
         let manifest = self.engine.shared.manifest();
         for id in self.ids().into_iter().filter(|id| !manifest.data.contains_key(id)) {
-            if let Err(error) = self.engine.shared.fs.remove_file(&data_path(&self.engine.shared.data_dir(), id)) {
+            if let Err(error) =
+                self.engine.shared.fs.remove_file(&data_path(&self.engine.shared.data_dir(), id))
+            {
                 tracing::warn!(id, %error, "abandoned data file stays until the next open");
             }
         }

@@ -271,7 +271,11 @@ impl Input<'_> {
     }
 
     pub(crate) fn end(&self) -> Result<()> {
-        if self.0.is_empty() { Ok(()) } else { Err(EngineError::corrupt("index record", "bytes behind its end")) }
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(EngineError::corrupt("index record", "bytes behind its end"))
+        }
     }
 }
 
@@ -314,7 +318,8 @@ mod tests {
     #[test]
     fn the_applied_record_decodes_to_what_was_encoded() {
         for log_id in [None, Some(LogId { term: 3, leader: 2, index: 1 << 40 })] {
-            let applied = Applied { log_id, membership: Bytes::from_static(b"m"), state: Bytes::from_static(b"") };
+            let applied =
+                Applied { log_id, membership: Bytes::from_static(b"m"), state: Bytes::from_static(b"") };
             let counts = Counts { keys: 7, live_bytes: 900 };
             let bytes = encode_applied(&applied, counts);
             assert_eq!(decode_applied(&bytes).expect("our own encoding"), (applied, counts));
@@ -323,7 +328,9 @@ mod tests {
 
     #[test]
     fn live_keys_parse_back() {
-        for segment in [SegmentRef { origin: Origin::Log, id: 1 }, SegmentRef { origin: Origin::Data, id: u64::MAX }] {
+        for segment in
+            [SegmentRef { origin: Origin::Log, id: 1 }, SegmentRef { origin: Origin::Data, id: u64::MAX }]
+        {
             assert_eq!(parse_live_key(&live_key(segment)).expect("our own key"), segment);
         }
     }

@@ -101,7 +101,8 @@ impl<'a> Build<'a> {
     fn row(&mut self, row: Row) -> Result<Change> {
         check_key(&row.key)?;
         let value = row.value.ok_or_else(|| EngineError::corrupt("snapshot", "row without a value"))?;
-        let value_len = u32::try_from(value.len()).map_err(|_| EngineError::corrupt("snapshot", "huge value"))?;
+        let value_len =
+            u32::try_from(value.len()).map_err(|_| EngineError::corrupt("snapshot", "huge value"))?;
         let meta = super::RecordMeta { value_len, ..row.meta };
         let place = if value_len >= self.tree.threshold().max(1) {
             let group = self.tree.group;

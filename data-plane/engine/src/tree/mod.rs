@@ -232,7 +232,12 @@ pub trait Tree: Send + Sync {
     fn system(&self, key: &[u8]) -> Result<Option<Bytes>>;
     /// The first `limit` system records, in key order, whose keys begin with `prefix`. The expiry index lives
     /// there, so callers page; the next page begins behind `start_after`.
-    fn scan_system(&self, prefix: &[u8], start_after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>>;
+    fn scan_system(
+        &self,
+        prefix: &[u8],
+        start_after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>>;
     /// Applies a batch as a whole. The caller sees to it that there is one writer.
     fn write(&self, batch: TreeBatch) -> Result<()>;
     /// Makes all that is applied durable; returns the new P.

@@ -17,7 +17,9 @@ use super::index::{Change, Index};
 use super::ledger::{KeyChange, Ledger, check_key, fold};
 use super::rows::{IndexSnapshot, RowIter, RowOrder, system_bounds, system_rows, user_bounds};
 use super::shared::Shared;
-use super::{Applied, EngineKind, Item, RecordMeta, Row, Rows, SegmentRef, Tree, TreeBatch, TreeSnapshot, TreeStats};
+use super::{
+    Applied, EngineKind, Item, RecordMeta, Row, Rows, SegmentRef, Tree, TreeBatch, TreeSnapshot, TreeStats,
+};
 use crate::error::{EngineError, Result};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -271,7 +273,8 @@ fn lookup(index: &Index, key: &[u8]) -> Result<Option<Entry>> {
 /// The records that say what a memtable reflects.
 pub(super) fn state_records(writer: &mut Writer) -> Vec<Change> {
     let touched = std::mem::take(&mut writer.ledger.touched);
-    let live = |segment: SegmentRef| writer.ledger.live.get(&segment).map(|bytes| bytes.to_le_bytes().to_vec());
+    let live =
+        |segment: SegmentRef| writer.ledger.live.get(&segment).map(|bytes| bytes.to_le_bytes().to_vec());
     let mut records: Vec<Change> = touched.into_iter().map(|s| (live_key(s), live(s))).collect();
     records.push((APPLIED_KEY.to_vec(), Some(encode_applied(&writer.applied, writer.ledger.counts))));
     records
@@ -284,7 +287,8 @@ fn recover(index: &Index) -> Result<(Applied, Ledger)> {
     let high = undb_types::prefix_end(&LIVE_PREFIX).to_vec();
     for pair in index.range(Bound::Included(LIVE_PREFIX.to_vec()), Bound::Excluded(high)) {
         let (key, value) = pair?;
-        let bytes = (*value).try_into().map_err(|_| EngineError::corrupt("index", "live bytes of a wrong length"))?;
+        let bytes =
+            (*value).try_into().map_err(|_| EngineError::corrupt("index", "live bytes of a wrong length"))?;
         ledger.live.insert(parse_live_key(&key)?, u64::from_le_bytes(bytes));
     }
     Ok((applied, ledger))
@@ -333,7 +337,12 @@ impl Tree for IndexTree {
         Ok(self.index().get(&system_key(key))?.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    fn scan_system(&self, prefix: &[u8], start_after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+    fn scan_system(
+        &self,
+        prefix: &[u8],
+        start_after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
         self.check_readable()?;
         let (low, high) = system_bounds(prefix, start_after);
         system_rows(self.index().range(low, high), limit)

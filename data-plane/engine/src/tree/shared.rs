@@ -2,11 +2,11 @@
 
 use super::index::IndexShared;
 use super::values::Values;
-use crate::options::EngineOptions;
 use crate::error::{EngineError, Result};
 use crate::gc::data_file::{DataHead, DataWriter};
 use crate::gc::pins::Pins;
 use crate::manifest::{DataRecord, Manifest};
+use crate::options::EngineOptions;
 use crate::store_log::StoreLog;
 use parking_lot::Mutex;
 use std::any::Any;

@@ -151,7 +151,15 @@ impl Core {
         reverse: bool,
     ) -> SledRows {
         let read = VecDeque::new();
-        SledRows { core: Arc::clone(self), db, overlay, bounds: Some(bounds), reverse, keys_only: false, read }
+        SledRows {
+            core: Arc::clone(self),
+            db,
+            overlay,
+            bounds: Some(bounds),
+            reverse,
+            keys_only: false,
+            read,
+        }
     }
 
     fn flush(&self) -> Result<Option<LogId>> {
@@ -309,7 +317,11 @@ impl Tree for SledTree {
     fn get(&self, key: &[u8]) -> Result<Option<Row>> {
         self.core.check_readable()?;
         let found = self.core.db().get(user_key(key)).map_err(|e| sled_error("get", e))?;
-        found.map(|bytes| row_of(key, &bytes, false).map(|row| Row { key: Bytes::copy_from_slice(key), ..row })).transpose()
+        found
+            .map(|bytes| {
+                row_of(key, &bytes, false).map(|row| Row { key: Bytes::copy_from_slice(key), ..row })
+            })
+            .transpose()
     }
 
     fn meta(&self, key: &[u8]) -> Result<Option<RecordMeta>> {
@@ -333,7 +345,12 @@ impl Tree for SledTree {
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    fn scan_system(&self, prefix: &[u8], start_after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+    fn scan_system(
+        &self,
+        prefix: &[u8],
+        start_after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
         self.core.check_readable()?;
         let bounds = system_bounds(prefix, start_after);
         let rows = self.core.open_rows(&mut self.core.writer.lock(), bounds, false);
@@ -348,7 +365,8 @@ impl Tree for SledTree {
         let db = core.db();
         let changes = fold(batch.ops, u32::MAX, |key| lookup(&db, key))?;
         let mut ledger = Ledger { counts: writer.counts, ..Default::default() };
-        let mut pairs: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::with_capacity(changes.len() + batch.system.len());
+        let mut pairs: Vec<(Vec<u8>, Option<Vec<u8>>)> =
+            Vec::with_capacity(changes.len() + batch.system.len());
         for change in &changes {
             ledger.record(change)?;
             pairs.push((user_key(&change.key), change.new.as_ref().map(Entry::encode)));
@@ -465,7 +483,8 @@ fn fill(db: &sled::Db, applied: &Applied, items: &mut dyn Iterator<Item = Result
             Item::System(key, value) => (system_key(&key), Some(value.to_vec())),
             Item::Row(row) => {
                 check_key(&row.key)?;
-                let value = row.value.ok_or_else(|| EngineError::corrupt("snapshot", "row without a value"))?;
+                let value =
+                    row.value.ok_or_else(|| EngineError::corrupt("snapshot", "row without a value"))?;
                 let value_len = value.len() as u32;
                 let entry = Entry { meta: RecordMeta { value_len, ..row.meta }, place: Place::Inline(value) };
                 let change = KeyChange { key: row.key, old: None, new: Some(entry) };

@@ -1,7 +1,7 @@
 //! Reading values where pointers say they are: log segments and data files, through one cache.
 
-use super::entry::{Entry, Place, Pointer};
 use super::Origin;
+use super::entry::{Entry, Place, Pointer};
 use crate::error::{EngineError, Result};
 use crate::gc::data_file::DataReader;
 use crate::record::decode_record;

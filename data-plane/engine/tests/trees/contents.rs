@@ -4,7 +4,7 @@ use crate::world::*;
 use bytes::Bytes;
 use rand::{Rng, SeedableRng};
 use undb_engine::EngineError;
-use undb_engine::tree::{Applied, EngineKind, Item, RecordMeta, TREE_KEY_BYTES_MAX, Tree, TreeBatch, TreeOp};
+use undb_engine::tree::{Applied, EngineKind, Item, RecordMeta, TREE_KEY_BYTES_MAX, TreeBatch, TreeOp};
 use undb_types::KeyRange;
 
 const KINDS: [EngineKind; 3] = [EngineKind::Separated, EngineKind::Lsm, EngineKind::Sled];
@@ -70,7 +70,8 @@ fn edge_values_and_keys_come_back_as_they_went() {
             let index = world.put(1, &*tree, &changes);
             step_model(&mut model, index, &changes);
         }
-        for key in [vec![0], vec![0xFF; 300], vec![b'k'; TREE_KEY_BYTES_MAX], vec![0xFF; TREE_KEY_BYTES_MAX]] {
+        for key in [vec![0], vec![0xFF; 300], vec![b'k'; TREE_KEY_BYTES_MAX], vec![0xFF; TREE_KEY_BYTES_MAX]]
+        {
             let changes = [(key, Some(noise(5, 100)))];
             let index = world.put(1, &*tree, &changes);
             step_model(&mut model, index, &changes);
@@ -220,16 +221,20 @@ fn an_install_that_fails_halfway_leaves_the_old_content() {
         let mut model = Model::new();
         let changes = [change("old", noise(3, 500))];
         step_model(&mut model, world.put(1, &*tree, &changes), &changes);
-        let row = |n: u32| Item::Row(undb_engine::tree::Row {
-            key: format!("{n:05}").into(),
-            meta: RecordMeta::default(),
-            value: Some(noise(n.into(), 300).into()),
-        });
+        let row = |n: u32| {
+            Item::Row(undb_engine::tree::Row {
+                key: format!("{n:05}").into(),
+                meta: RecordMeta::default(),
+                value: Some(noise(n.into(), 300).into()),
+            })
+        };
         let mut items = (0..900).map(|n| match n {
             800 => Err(EngineError::Log("connection lost".into())),
             n => Ok(row(n)),
         });
-        assert!(tree.install(Applied { log_id: Some(log_id(50)), ..Applied::default() }, &mut items).is_err());
+        assert!(
+            tree.install(Applied { log_id: Some(log_id(50)), ..Applied::default() }, &mut items).is_err()
+        );
         assert_holds(&*tree, &model);
         tree.flush().expect("flush");
         drop(tree);

@@ -32,7 +32,13 @@ impl Run {
         Ok(tree)
     }
 
-    fn commit(&mut self, world: &World, shard: u64, tree: &dyn Tree, changes: &[Change]) -> Result<(), Failed> {
+    fn commit(
+        &mut self,
+        world: &World,
+        shard: u64,
+        tree: &dyn Tree,
+        changes: &[Change],
+    ) -> Result<(), Failed> {
         let index = world.log.state(group(shard)).last.map_or(1, |id| id.index + 1);
         let mut model = self.model(shard);
         step_model(&mut model, index, changes);
@@ -68,7 +74,7 @@ fn random_changes(rng: &mut impl Rng) -> Vec<Change> {
             let key = format!("k{:02}", rng.random_range(0..40));
             match rng.random_bool(0.2) {
                 true => delete(&key),
-                false => change(&key, noise(rng.random(), rng.random_range(0..1600))),
+                false => change(&key, noise(rng.random(), rng.random_range(0..2400))),
             }
         })
         .collect()
@@ -78,9 +84,9 @@ fn script(world: &World, run: &mut Run, kind: EngineKind) -> Result<(), Failed> 
     let mut rng = rand::rngs::StdRng::seed_from_u64(11);
     let first = run.open(world, 1, kind)?;
     let second = run.open(world, 2, kind)?;
-    for step in 0..80u64 {
+    for step in 0..48u64 {
         run.commit(world, 1, &*first, &random_changes(&mut rng))?;
-        if step % 3 == 0 && step < 70 {
+        if step % 3 == 0 && step < 40 {
             run.commit(world, 2, &*second, &random_changes(&mut rng))?;
         }
         if step % 8 == 5 {
@@ -88,15 +94,17 @@ fn script(world: &World, run: &mut Run, kind: EngineKind) -> Result<(), Failed> 
             world.purge_to_durable(1, &*first)?;
         }
         if step % 16 == 9 {
-            second.flush()?;
-            world.purge_to_durable(2, &*second)?;
+            if step < 40 {
+                second.flush()?;
+                world.purge_to_durable(2, &*second)?;
+            }
             world.engine.gc_step(step)?;
         }
         match step {
-            20 | 50 => drop(world.engine.maintain()?),
-            30 => run.install(world, &*first, 2, &*second)?,
-            70 => run.drop_tree(world, 2)?,
-            75 => drop(run.open(world, 3, kind)?),
+            14 | 34 => drop(world.engine.maintain()?),
+            20 => run.install(world, &*first, 2, &*second)?,
+            40 => run.drop_tree(world, 2)?,
+            44 => drop(run.open(world, 3, kind)?),
             _ => {}
         }
     }
@@ -117,10 +125,12 @@ fn crash_at(root: &Path, kind: EngineKind, n: u64) -> (Run, bool, Vec<String>) {
     fs.crash_at(n);
     let mut run = Run::default();
     let failed = open_small(&fs, root).and_then(|world| script(&world, &mut run, kind)).is_err();
-    assert!(failed == fs.crashed(), "op {n}: failed {failed}, crashed {}: {:?}", fs.crashed(), fs.history().last());
+    // The log's own thread works on for a moment: the power may also fail under it, after the last step.
+    let crashed = fs.crashed();
+    assert!(crashed || !failed, "op {n}: the script fails without a crash: {:?}", fs.history().last());
     fs.crash(n * 31 + 7);
     let history = fs.history();
-    (run, failed, history)
+    (run, crashed, history)
 }
 
 fn verify(root: &Path, run: &Run, kind: EngineKind, n: u64) -> Result<(), Failed> {
@@ -137,7 +147,10 @@ fn verify(root: &Path, run: &Run, kind: EngineKind, n: u64) -> Result<(), Failed
     for shard in [1, 2, 3].into_iter().filter(|shard| groups.contains(&group(*shard))) {
         let tree = world.engine.open_tree(group(shard), kind, THRESHOLD)?;
         let index = world.replay(shard, &*tree)?;
-        assert!(index >= run.acked.get(&shard).copied().unwrap_or(0), "shard {shard} lost what was acknowledged");
+        assert!(
+            index >= run.acked.get(&shard).copied().unwrap_or(0),
+            "shard {shard} lost what was acknowledged"
+        );
         let model = run.models.get(&shard).and_then(|models| models.get(&index));
         match model {
             Some(model) => assert_holds(&*tree, model),
@@ -159,9 +172,10 @@ fn verify(root: &Path, run: &Run, kind: EngineKind, n: u64) -> Result<(), Failed
 fn crash_everywhere(kind: EngineKind, first: u64, stride: usize) {
     let mut points = 0;
     for n in (first..).step_by(stride) {
-        let dir = tempfile::tempdir().expect("dir");
+        let dir = fast_dir();
         let (run, crashed, history) = crash_at(dir.path(), kind, n);
-        let outcome = std::panic::catch_unwind(|| verify(dir.path(), &run, kind, n).map_err(|e| e.to_string()));
+        let outcome =
+            std::panic::catch_unwind(|| verify(dir.path(), &run, kind, n).map_err(|e| e.to_string()));
         match outcome {
             Ok(Ok(())) => {}
             Ok(Err(error)) => panic!("crash at operation {n} ({:?}): {error}", history.last()),
@@ -171,6 +185,9 @@ fn crash_everywhere(kind: EngineKind, first: u64, stride: usize) {
             break;
         }
         points += 1;
+        if std::env::var_os("UNDB_CRASH_TRACE").is_some() {
+            println!("{}: {n} {:?}", kind.name(), history.last());
+        }
     }
     println!("{}: {points} crash points", kind.name());
     assert!(points > 20, "only {points} crash points");
@@ -178,12 +195,14 @@ fn crash_everywhere(kind: EngineKind, first: u64, stride: usize) {
 
 #[test]
 fn the_script_reaches_every_part_of_the_engine() {
-    let dir = tempfile::tempdir().expect("dir");
+    let dir = fast_dir();
     let fs = SimFs::new(dir.path());
     let world = open_small(&fs, dir.path()).expect("open");
     script(&world, &mut Run::default(), EngineKind::Separated).expect("script");
     let history = fs.history().join("\n");
-    for part in [".data", "MANIFEST", "engine.flush.end", "engine.compact.end", "engine.install.flush.end", "trash"] {
+    for part in
+        [".data", "MANIFEST", "engine.flush.end", "engine.compact.end", "engine.install.flush.end", "trash"]
+    {
         assert!(history.contains(part), "{part} is not reached:\n{history}");
     }
     world.check();
@@ -211,7 +230,7 @@ fn sled_survives_a_crash_at_any_operation() {
 
 #[test]
 fn an_open_that_fails_leaves_every_byte_as_it_was_badger_1465() {
-    let dir = tempfile::tempdir().expect("dir");
+    let dir = fast_dir();
     let fs = SimFs::new(dir.path());
     let world = open_small(&fs, dir.path()).expect("open");
     let tree = world.tree(1, EngineKind::Separated);

@@ -1,7 +1,7 @@
 //! Formats on disk: golden files. `UPDATE=1` rewrites them; a changed golden file is a new format version.
 
-use std::path::PathBuf;
 use bytes::Bytes;
+use std::path::PathBuf;
 use undb_engine::gc::codec::Codec;
 use undb_engine::gc::data_file::{DataHead, DataReader, DataWriter, data_path};
 use undb_engine::manifest::{DataRecord, Manifest, TreeRecord};
@@ -45,7 +45,8 @@ fn value_record_is_as_it_was() {
 
 fn entries() -> Vec<Entry> {
     let meta = RecordMeta { version: 70_000, expire_at_ms: 1_700_000_000_000, kind: 3, value_len: 5 };
-    let at = |origin| Place::At(Pointer { segment: SegmentRef { origin, id: 77 }, offset: 4096, record_len: 20 });
+    let at =
+        |origin| Place::At(Pointer { segment: SegmentRef { origin, id: 77 }, offset: 4096, record_len: 20 });
     [Place::Inline(Bytes::from_static(b"value")), at(Origin::Log), at(Origin::Data)]
         .into_iter()
         .map(|place| Entry { meta, place })
@@ -72,7 +73,8 @@ fn index_entries_are_as_they_were() {
 #[test]
 fn engine_records_are_as_they_were() {
     let log_id = Some(LogId { term: 3, leader: 2, index: 70_000 });
-    let applied = Applied { log_id, membership: Bytes::from_static(b"members"), state: Bytes::from_static(b"s") };
+    let applied =
+        Applied { log_id, membership: Bytes::from_static(b"members"), state: Bytes::from_static(b"s") };
     let counts = Counts { keys: 12, live_bytes: 3456 };
     let kept = golden("applied-v1", &encode_applied(&applied, counts));
     assert_eq!(decode_applied(&kept).expect("decode"), (applied, counts));
@@ -83,8 +85,12 @@ fn engine_records_are_as_they_were() {
 fn manifest_is_as_it_was() {
     let tree = TreeRecord { kind: EngineKind::Separated, threshold: 1024, generation: 9 };
     let data = DataRecord { bytes: 1 << 26, record_bytes: 1 << 25, created_ms: 1_700_000_000_000, class: 2 };
-    let manifest =
-        Manifest { next_generation: 10, next_data_id: 5, trees: [(GROUP, tree)].into(), data: [(4, data)].into() };
+    let manifest = Manifest {
+        next_generation: 10,
+        next_data_id: 5,
+        trees: [(GROUP, tree)].into(),
+        data: [(4, data)].into(),
+    };
     let kept = golden("manifest-v1", &manifest.encode());
     assert_eq!(Manifest::decode("MANIFEST".as_ref(), &kept).expect("decode"), manifest);
 }
@@ -102,5 +108,8 @@ fn data_file_is_as_it_was() {
     std::fs::write(&path, kept).expect("write");
     let reader = DataReader::open(&OsFs::default(), dir.path(), 5).expect("open");
     assert_eq!(reader.verify().expect("verify")[0].records, 2);
-    assert_eq!(&decode_record(&reader.read(pointer).expect("read")).expect("record").value[..], b"first value");
+    assert_eq!(
+        &decode_record(&reader.read(pointer).expect("read")).expect("record").value[..],
+        b"first value"
+    );
 }

@@ -60,6 +60,37 @@ fn a_key_deleted_while_its_value_is_moved_stays_deleted_badger_2286() {
 }
 
 #[test]
+fn readers_miss_nothing_while_values_are_moved_and_their_files_deleted() {
+    let world =
+        World::with(EngineOptions { value_cache_bytes: 0, space_amplification_max: 1.05, ..options() });
+    let tree = world.tree(1, EngineKind::Separated);
+    let mut model = Model::new();
+    fill(&world, &*tree, &mut model, 0..200, 1);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut reads = 0u64;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) || reads < 400 {
+                let n = reads % 200;
+                let row = tree.get(format!("k{n:05}").as_bytes()).expect("get").expect("present");
+                assert_eq!(row.value.map(|value| value.len()), Some(1000));
+                if n == 0 {
+                    assert_eq!(tree.scan(&KeyRange::all(), false, false).expect("scan").count(), 200);
+                }
+                reads += 1;
+            }
+        });
+        for round in 2..8 {
+            fill(&world, &*tree, &mut model, (0..200).filter(|n| n % 5 != round % 5), round);
+            settle(&world, &*tree);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_holds(&*tree, &model);
+    world.check();
+}
+
+#[test]
 fn segments_are_deleted_only_after_the_flush_that_makes_them_dead_badger_1090() {
     let world = World::new();
     let tree = world.tree(1, EngineKind::Separated);
@@ -145,10 +176,19 @@ fn every_field_of_a_record_survives_relocation_badger_1619() {
     let mut model = Model::new();
     fill(&world, &*tree, &mut model, 0..90, 1);
     let metas: Vec<RecordMeta> = (0..90u64)
-        .map(|n| RecordMeta { version: u64::MAX - n, expire_at_ms: n << 40, kind: u32::MAX - n as u32, value_len: 1000 })
+        .map(|n| RecordMeta {
+            version: u64::MAX - n,
+            expire_at_ms: n << 40,
+            kind: u32::MAX - n as u32,
+            value_len: 1000,
+        })
         .collect();
     let key = |n: usize| format!("k{n:05}");
-    let ops = metas.iter().enumerate().map(|(n, meta)| TreeOp::SetMeta { key: key(n).into(), meta: *meta }).collect();
+    let ops = metas
+        .iter()
+        .enumerate()
+        .map(|(n, meta)| TreeOp::SetMeta { key: key(n).into(), meta: *meta })
+        .collect();
     tree.write(TreeBatch { ops, system: vec![], applied: tree.applied() }).expect("write");
     fill(&world, &*tree, &mut model, (0..90).filter(|n| n % 3 != 0), 2);
     assert!(settle(&world, &*tree) > 0);
@@ -223,7 +263,8 @@ fn inserting_only_moves_nothing_rocksdb_11570() {
 fn default_settings_hold_the_space_budget_under_four_overwrites_surrealdb_6462() {
     let sizes = options();
     let defaults = EngineOptions::default();
-    let world = World::with(EngineOptions { space_amplification_max: defaults.space_amplification_max, ..sizes });
+    let world =
+        World::with(EngineOptions { space_amplification_max: defaults.space_amplification_max, ..sizes });
     let tree = world.tree(1, EngineKind::Separated);
     let mut model = Model::new();
     for round in 0..4 {
@@ -242,7 +283,8 @@ fn what_does_not_compress_stays_raw_and_what_does_comes_back_the_same() {
     let tree = world.tree(1, EngineKind::Separated);
     let mut model = Model::new();
     let text = |n: u64| {
-        let line = format!("{{\"id\":{n},\"name\":\"customer {n}\",\"city\":\"Utrecht\",\"tags\":[\"a\",\"b\"]}}");
+        let line =
+            format!("{{\"id\":{n},\"name\":\"customer {n}\",\"city\":\"Utrecht\",\"tags\":[\"a\",\"b\"]}}");
         line.repeat(3).into_bytes()
     };
     for round in 0..3u64 {
@@ -291,7 +333,7 @@ fn two_trees_share_segments_and_each_keeps_its_own() {
 
 #[test]
 fn files_on_disk_are_the_files_in_the_manifest_after_an_abandoned_job_titan_301() {
-    let dir = tempfile::tempdir().expect("dir");
+    let dir = fast_dir();
     let fs = SimFs::new(dir.path());
     let world = World::open(Arc::new(fs.clone()), dir.path(), options()).expect("open");
     let tree = world.tree(1, EngineKind::Separated);

@@ -57,6 +57,11 @@ pub fn log_options() -> LogOptions {
     }
 }
 
+/// A directory in memory where there is one: what a crash loses is simulated, so real syncs only cost time.
+pub fn fast_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("dir")
+}
+
 pub struct World {
     pub fs: Arc<dyn Fs>,
     pub root: PathBuf,
@@ -73,7 +78,7 @@ impl World {
     }
 
     pub fn with(options: EngineOptions) -> World {
-        let dir = tempfile::tempdir().expect("dir");
+        let dir = fast_dir();
         let mut world = World::open(Arc::new(OsFs::default()), dir.path(), options).expect("open");
         world._dir = Some(dir);
         world

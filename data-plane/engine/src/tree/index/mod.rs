@@ -139,11 +139,6 @@ impl Index {
         self.lsm.rotate_memtable().is_some()
     }
 
-    /// Memtables that wait for a flush.
-    pub fn sealed_len(&self) -> usize {
-        self.lsm.sealed_memtable_count()
-    }
-
     /// Makes all frozen memtables durable in one step.
     pub fn flush_sealed(&self) -> Result<()> {
         let lock = self.lsm.get_flush_lock();
@@ -160,14 +155,10 @@ impl Index {
     }
 
     /// Rewrites the whole index, dropping what is overwritten or deleted.
+    #[cfg(test)]
     pub fn compact_fully(&self) -> Result<()> {
         const TABLE_BYTES: u64 = 64 << 20;
         self.lsm.major_compact(TABLE_BYTES, self.evict_below()).map_err(|e| index_error("compact", e))
-    }
-
-    /// Tables in all levels.
-    pub fn table_count(&self) -> usize {
-        self.lsm.table_count()
     }
 
     /// Bytes of the index's files.
@@ -197,7 +188,9 @@ pub fn is_empty(low: &Bound<Vec<u8>>, high: &Bound<Vec<u8>>) -> bool {
     match (low, high) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+            low >= high
+        }
     }
 }
 
@@ -290,7 +283,10 @@ mod tests {
             index.compact().expect("compact");
         }
         index.compact_fully().expect("compact");
-        assert_eq!(all(view.range(Bound::Unbounded, Bound::Unbounded)), vec![(b"a".to_vec(), b"old".to_vec())]);
+        assert_eq!(
+            all(view.range(Bound::Unbounded, Bound::Unbounded)),
+            vec![(b"a".to_vec(), b"old".to_vec())]
+        );
         assert_eq!(index.get(b"a").expect("get").as_deref(), Some(&b"new11"[..]));
     }
 
