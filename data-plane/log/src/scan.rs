@@ -110,7 +110,7 @@ impl SegmentFile {
                     return Ok(end);
                 }
             };
-            end.offset += frame.header.len();
+            end.offset += frame.header.frame_len();
             end.next_seq += 1;
             if each(frame).is_break() {
                 return Ok(end);
@@ -209,7 +209,7 @@ fn read_frame(
             header.seq, header.incarnation, at.next_seq, segment.incarnation
         )));
     }
-    if offset.checked_add(header.len()).is_none_or(|end| end > limit) {
+    if offset.checked_add(header.frame_len()).is_none_or(|end| end > limit) {
         return Ok(Err("frame cut off".into()));
     }
     let body_at = offset + FRAME_HEADER_LEN as u64;

@@ -155,7 +155,7 @@ impl Opening {
         state.durable_seq = first.mark_seq;
         self.files.begin_tail(first.segment, first.end);
         self.remove(&empty)?;
-        empty.iter().for_each(|id| drop(state.segments.remove(id)));
+        state.segments.retain(|id, _| !empty.contains(id));
         let held = self.reserve.hold().map_err(LogError::io("reserve space in", &self.files.dir))?;
         state.full = !held;
         self.counters.full(state.full);

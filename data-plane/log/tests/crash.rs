@@ -159,7 +159,7 @@ fn the_state_of_many_groups_survives_a_crash_while_a_segment_is_begun() {
     let fs = SimFs::new(dir.path());
     script(&fs, dir.path());
     for op in 0..fs.ops() {
-        for seed in 0..2 {
+        for seed in 0..8 {
             let dir = tempfile::tempdir().expect("tempdir");
             let root = dir.path().join("store");
             std::fs::create_dir(&root).expect("root");

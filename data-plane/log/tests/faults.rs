@@ -211,7 +211,7 @@ fn a_newer_format_and_a_foreign_segment_are_refused_by_name() {
     let mut newer = bytes.clone();
     newer[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
     std::fs::write(file, newer).expect("write");
-    let error = open(&SimFs::new(dir.path()), dir.path()).err().expect("refused");
+    let error = open(&SimFs::new(dir.path()), dir.path()).expect_err("refused");
     assert!(matches!(error, LogError::NewerFormat { found, supported, .. } if found == supported + 1));
     assert!(error.to_string().contains("start the newer version"));
     std::fs::write(file, &bytes).expect("write");
@@ -219,14 +219,14 @@ fn a_newer_format_and_a_foreign_segment_are_refused_by_name() {
     let other = tempfile::tempdir().expect("tempdir");
     build(other.path(), true);
     std::fs::copy(&segment_files(&other.path().join("log"))[0], file).expect("copy");
-    let error = open(&SimFs::new(dir.path()), dir.path()).err().expect("refused");
+    let error = open(&SimFs::new(dir.path()), dir.path()).expect_err("refused");
     assert!(matches!(error, LogError::Foreign { .. }), "{error}");
     std::fs::write(file, &bytes).expect("write");
 
     // A segment under another segment's name.
     let second = &segment_files(&log_dir)[1];
     std::fs::copy(file, second).expect("copy");
-    let error = open(&SimFs::new(dir.path()), dir.path()).err().expect("refused");
+    let error = open(&SimFs::new(dir.path()), dir.path()).expect_err("refused");
     assert!(matches!(error, LogError::Corrupt { segment: 2, offset: 0, .. }), "{error}");
 }
 
@@ -235,7 +235,7 @@ fn a_lost_segment_is_noticed() {
     let dir = tempfile::tempdir().expect("tempdir");
     build(dir.path(), true);
     std::fs::remove_file(&segment_files(&dir.path().join("log"))[0]).expect("remove");
-    let error = open(&SimFs::new(dir.path()), dir.path()).err().expect("refused");
+    let error = open(&SimFs::new(dir.path()), dir.path()).expect_err("refused");
     assert!(error.to_string().contains("missing"), "{error}");
 }
 

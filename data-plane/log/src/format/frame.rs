@@ -113,7 +113,7 @@ impl FrameHeader {
     }
 
     /// Length of the whole frame.
-    pub fn len(&self) -> u64 {
+    pub fn frame_len(&self) -> u64 {
         FRAME_HEADER_LEN as u64 + u64::from(self.body_len) + u64::from(self.dir_len)
     }
 }
