@@ -44,12 +44,10 @@ async fn a_group_whose_log_cannot_sync_stops_and_says_why() {
     cluster.sims[&victim].inject(Fault::new(OpKind::Sync, ErrorKind::Other));
     cluster.put(SHARD, Op::Put("a".into(), 1)).await;
     let mut watch = cluster.group(victim, SHARD).watch();
-    let why = loop {
-        match watch.wait_for("it stops", LONG, |s| s.fatal.is_some()).await {
-            Ok(status) => break status.fatal.expect("waited for"),
-            Err(RaftError::Fatal(why)) => break why,
-            Err(e) => panic!("{e}"),
-        }
+    let why = match watch.wait_for("it stops", LONG, |s| s.fatal.is_some()).await {
+        Ok(status) => status.fatal.expect("waited for"),
+        Err(RaftError::Fatal(why)) => why,
+        Err(e) => panic!("{e}"),
     };
     assert!(why.contains("poisoned"), "{why}");
     let refused = cluster.group(victim, SHARD).propose(Op::Put("b".into(), 1).encode()).await;
@@ -88,4 +86,26 @@ async fn a_full_disk_refuses_commands_until_there_is_room() {
     };
     tokio::time::timeout(LONG, until_room).await.expect("it goes on");
     assert_eq!(lead.status().fatal, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_lost_its_log_does_not_take_its_leader_down() {
+    let mut cluster = Cluster::start([1, 2, 3]).await;
+    let leader = cluster.found(SHARD).await;
+    let (last, _) = cluster.put(SHARD, Op::Put("a".into(), 1)).await;
+    let victim = leader % 3 + 1;
+    cluster.applied(victim, SHARD, last).await;
+    cluster.wipe_store(victim).await;
+    cluster.start_store(victim).await;
+    // Under its old id, which nobody should do.
+    cluster.open(victim, group(SHARD, victim)).await;
+    let others: Vec<_> = cluster.groups(SHARD).into_iter().filter(|(store, _)| *store != victim).collect();
+    // The leader hears of it while it goes on.
+    for i in 0..20 {
+        support::propose(&others, Op::Put("b".into(), i)).await;
+        cluster.group(leader, SHARD).barrier(Barrier::ReadIndex).await.ok();
+    }
+    for (store, group) in &others {
+        assert_eq!(group.status().fatal, None, "store {store}");
+    }
 }

@@ -4,7 +4,7 @@ use super::link::LinkError;
 use super::peers::{Lane, Peers};
 use crate::codec::{self, CodecError};
 use crate::config::Timing;
-use crate::kinds::{Kinds, Snapshot, Vote};
+use crate::kinds::{Kinds, LogId, Snapshot, Vote};
 use crate::state_machine::SnapshotData;
 use crate::storage::blocking;
 use crate::{Member, machine::SnapshotSource};
@@ -19,7 +19,10 @@ use openraft::raft::{
 };
 use openraft::raft::{TransferLeaderRequest, TransferLeaderResponse};
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -36,21 +39,47 @@ const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 
 type RpcError = RPCError<Kinds>;
 
+/// The last entry that a peer has acknowledged to a leader (by its vote). A peer that conflicts at or
+/// below it has lost what it promised to keep; openraft would panic over that, and with it the store.
+type Acked = Arc<Mutex<Option<(Vote, LogId)>>>;
+
+fn acknowledge(acked: &Acked, vote: Vote, last: Option<LogId>) {
+    let Some(last) = last else { return };
+    let mut acked = acked.lock();
+    if acked.is_none_or(|(by, at)| by < vote || (by == vote && at < last)) {
+        *acked = Some((vote, last));
+    }
+}
+
+fn has_lost(acked: &Acked, vote: Vote, conflict: LogId) -> bool {
+    acked.lock().is_some_and(|(by, at)| by == vote && conflict.index <= at.index)
+}
+
 /// Makes the clients of one group.
 pub(crate) struct Network {
     peers: Peers,
     from: GroupId,
     timing: Timing,
+    acked: HashMap<u64, Acked>,
 }
 
 impl Network {
     pub fn new(peers: Peers, from: GroupId, timing: Timing) -> Self {
-        Self { peers, from, timing }
+        Self { peers, from, timing, acked: HashMap::new() }
     }
 
-    fn client(&self, to: u64, member: &Member, appends: Lane) -> Client {
-        let Self { peers, from, timing } = self;
-        Client { peers: peers.clone(), from: *from, to, member: member.clone(), appends, timing: *timing }
+    fn client(&mut self, to: u64, member: &Member, appends: Lane) -> Client {
+        let acked = self.acked.entry(to).or_default().clone();
+        let Self { peers, from, timing, .. } = self;
+        Client {
+            peers: peers.clone(),
+            from: *from,
+            to,
+            member: member.clone(),
+            appends,
+            timing: *timing,
+            acked,
+        }
     }
 }
 
@@ -76,6 +105,7 @@ pub(crate) struct Client {
     /// Where appends go: heartbeats do not wait behind entries.
     appends: Lane,
     timing: Timing,
+    acked: Acked,
 }
 
 fn unreachable(error: impl ToString) -> RpcError {
@@ -116,20 +146,21 @@ impl Client {
 
     /// Puts an append on its way; the answer comes with the second future.
     async fn start_append(self, request: AppendEntriesRequest<Kinds>) -> PendingAppend {
-        let prev = request.prev_log_id;
+        let (vote, prev) = (request.vote, request.prev_log_id);
         let last = request.entries.last().map(|e| e.log_id).or(prev);
         let body = Body::Append(codec::encode_append(&request));
         drop(request);
         let header = self.peers.header(self.from, self.to, self.member.store);
         let answer = self.peers.link(&self.member, self.appends).send(header, body).await;
-        PendingAppend { client: self, prev, last, answer }
+        PendingAppend { client: self, vote, prev, last, answer }
     }
 }
 
 struct PendingAppend {
     client: Client,
-    prev: Option<crate::kinds::LogId>,
-    last: Option<crate::kinds::LogId>,
+    vote: Vote,
+    prev: Option<LogId>,
+    last: Option<LogId>,
     answer: super::link::Answer,
 }
 
@@ -144,7 +175,20 @@ impl PendingAppend {
                 AppendEntriesResponse::Conflict if self.prev.is_none() => {
                     Err(unreachable("the peer reports a conflict before the first entry"))
                 }
-                reply => Ok(reply.into_stream_result(self.prev, self.last)),
+                AppendEntriesResponse::Conflict
+                    if self.prev.is_some_and(|prev| has_lost(&self.client.acked, self.vote, prev)) =>
+                {
+                    let Client { from, to, .. } = &self.client;
+                    tracing::error!(group = %from, to, "a replica has lost entries that it acknowledged");
+                    Err(unreachable("the replica has lost entries; it must be replaced under a new id"))
+                }
+                reply => {
+                    let result = reply.into_stream_result(self.prev, self.last);
+                    if let Ok(matched) = &result {
+                        acknowledge(&self.client.acked, self.vote, *matched);
+                    }
+                    Ok(result)
+                }
             },
             _ => Err(unreachable("an answer of another kind")),
         }
@@ -243,6 +287,7 @@ impl Client {
         vote: Vote,
         snapshot: Snapshot<SnapshotData>,
     ) -> Result<SnapshotResponse<Kinds>, RpcError> {
+        let last = snapshot.meta.last_log_id;
         let SnapshotData::Source(source) = snapshot.snapshot else {
             return Err(unreachable("the snapshot has no source"));
         };
@@ -268,7 +313,13 @@ impl Client {
         let reply = response.map_err(unreachable)?.into_inner();
         match reply.error {
             Some(error) => Err(unreachable(error.message)),
-            None => Ok(codec::decode_snapshot_reply(reply.reply)?),
+            None => {
+                let reply = codec::decode_snapshot_reply(reply.reply)?;
+                if reply.vote == vote {
+                    acknowledge(&self.acked, vote, last);
+                }
+                Ok(reply)
+            }
         }
     }
 
