@@ -18,16 +18,14 @@ impl State {
     }
 
     fn check_ids(&self, broken: &mut Vec<String>) {
+        let replica_ids = || self.shards.values().flat_map(replicas).map(|r| &r.replica_id);
         let ids = self.stores.keys().chain(self.tables.keys()).chain(self.shards.keys());
-        let replica_ids = self.shards.values().flat_map(replicas).map(|r| &r.replica_id);
+        for id in ids.chain(replica_ids()).filter(|id| **id == 0 || **id >= self.cluster.next_id) {
+            broken.push(format!("id {id} was never handed out"));
+        }
         let mut seen = BTreeSet::new();
-        for id in ids.chain(replica_ids) {
-            if *id == 0 || *id >= self.cluster.next_id {
-                broken.push(format!("id {id} was never handed out"));
-            }
-            if !seen.insert(*id) {
-                broken.push(format!("id {id} is used twice"));
-            }
+        for id in replica_ids().filter(|id| !seen.insert(**id)) {
+            broken.push(format!("replica id {id} is used twice"));
         }
         for shard_id in self.purged_shards.iter().filter(|id| self.shards.contains_key(id)) {
             broken.push(format!("shard {shard_id} was purged and is there"));

@@ -21,6 +21,9 @@ impl Control {
             true => DEFAULT_NAME.to_owned(),
             false => request.store_cluster,
         };
+        if state.store_cluster(&store_cluster).is_none() && store_cluster == DEFAULT_NAME {
+            return Err(again("the cluster is being set up; ask again"));
+        }
         let op = Op::RegisterStore(v1::RegisterStore {
             uuid: request.uuid,
             address: request.address,
@@ -29,7 +32,11 @@ impl Control {
             empty: request.empty,
             disconnected: self.0.heard.disconnected(part, now_ms),
         });
-        let result = self.0.meta.propose(epoch, op).await.map_err(v1::Error::from)?;
+        let result = self.0.meta.propose(epoch, op).await.map_err(|error| match error.code() {
+            // Its predecessor at this address may still be alive: time tells.
+            ErrorCode::AlreadyExists => again(&error.to_string()),
+            _ => v1::Error::from(error),
+        })?;
         let Some(store) = result.store else {
             return Err(wire_error(ErrorCode::Internal, "metadata registered no store"));
         };
@@ -99,6 +106,11 @@ impl Control {
             }
         }
     }
+}
+
+/// A refusal that passes by itself.
+fn again(message: &str) -> v1::Error {
+    v1::Error { retry_after_ms: 200, ..wire_error(ErrorCode::Unavailable, message) }
 }
 
 #[tonic::async_trait]
