@@ -18,6 +18,17 @@ pub struct DiskGate {
     full: AtomicBool,
 }
 
+/// The gate's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// There is room.
+    Let,
+    /// The next measurement decides.
+    Unsure,
+    /// There is none.
+    Full,
+}
+
 /// A measurement, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
@@ -45,14 +56,20 @@ impl DiskGate {
         full != was_full
     }
 
-    /// Lets `bytes` of a user's write in, or says that the disk is full.
-    pub fn admit(&self, bytes: u64) -> bool {
-        if self.full.load(Ordering::Relaxed) {
-            return false;
+    /// Lets `bytes` of a user's write in, or says why not.
+    pub fn admit(&self, bytes: u64) -> Admission {
+        if self.is_full() {
+            return Admission::Full;
         }
         let cost = bytes.saturating_mul(COST_FACTOR);
-        let since = self.since.fetch_add(cost, Ordering::Relaxed);
-        since.saturating_add(cost) <= self.room.load(Ordering::Relaxed)
+        let room = self.room.load(Ordering::Relaxed);
+        let fits = |since: u64| since.checked_add(cost).filter(|sum| *sum <= room);
+        match self.since.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Admission::Let,
+            // Nothing was let in since the measurement: it does not fit, whatever is measured next.
+            Err(0) => Admission::Full,
+            Err(_) => Admission::Unsure,
+        }
     }
 
     /// Closes the gate at once: somebody met the end of the disk.
@@ -78,21 +95,23 @@ mod tests {
     #[test]
     fn writes_are_refused_before_the_reserve_is_touched() {
         let gate = DiskGate::default();
-        assert!(gate.admit(1 << 40));
+        assert_eq!(gate.admit(1 << 40), Admission::Let);
         gate.measured(Measured { capacity: 1000, free: 400 }, 100);
-        assert!(gate.admit(50));
+        assert_eq!(gate.admit(50), Admission::Let);
         assert!(gate.is_due());
-        assert!(gate.admit(50));
-        assert!(!gate.admit(50), "300 bytes of room, 450 spoken for");
+        assert_eq!(gate.admit(50), Admission::Let);
+        assert_eq!(gate.admit(50), Admission::Unsure, "300 bytes of room, 300 spoken for");
+        gate.measured(Measured { capacity: 1000, free: 200 }, 100);
+        assert_eq!(gate.admit(50), Admission::Full, "100 bytes of room, measured just now");
     }
 
     #[test]
     fn a_full_disk_opens_again_only_with_some_slack() {
         let gate = DiskGate::default();
         assert!(gate.measured(Measured { capacity: 1000, free: 80 }, 80));
-        assert!(gate.is_full() && !gate.admit(0));
+        assert_eq!(gate.admit(0), Admission::Full);
         assert!(!gate.measured(Measured { capacity: 1000, free: 85 }, 80));
         assert!(gate.measured(Measured { capacity: 1000, free: 95 }, 80));
-        assert!(gate.admit(1));
+        assert_eq!(gate.admit(1), Admission::Let);
     }
 }

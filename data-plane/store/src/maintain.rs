@@ -1,7 +1,8 @@
-//! What a store does without being asked, in two loops that do not wait for each other:
+//! What a store does without being asked, in three loops that do not wait for each other:
 //!
 //! ```text
-//! tend    faults, free space, who has started, log purge, expiry sweeps    (async, quick)
+//! watch   free space, a poisoned log                                       (a tenth of a second)
+//! tend    faults, who has started, log purge, expiry sweeps                (all replicas at once)
 //! upkeep  flushes by memtable and by retained log, compaction, GC          (blocking, may take long)
 //! ```
 
@@ -10,6 +11,8 @@ use crate::error::StoreError;
 use crate::replica::{Open, Replica};
 use crate::stats::measure;
 use crate::store::{Store, log_is_empty};
+use futures::StreamExt;
+use futures::stream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +22,12 @@ use undb_engine::command::{Command, Outcome};
 use undb_engine::shard::ShardError;
 use undb_types::LogId;
 
+/// Between looks at the log and the disk.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// Replicas tended at once.
+const TEND_MAX: usize = 64;
+/// Between steps of garbage collection that found nothing to do.
+const GC_EVERY: Duration = Duration::from_secs(1);
 /// Free space is measured at least this often.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// Sweeps of one shard in one pass.
@@ -48,10 +57,10 @@ fn purge_target(now: Retained, tail_entries: u64, budget: u64) -> Option<u64> {
 }
 
 impl Store {
-    /// The quick loop.
-    pub(crate) async fn tend(self: Arc<Self>) {
+    /// The loop that must never be late.
+    pub(crate) async fn watch(self: Arc<Self>) {
         let mut measured_at: Option<Instant> = None;
-        let mut every = tokio::time::interval(Duration::from_millis(self.config.engine.maintain_ms));
+        let mut every = tokio::time::interval(WATCH_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -65,9 +74,23 @@ impl Store {
                 measured_at = Some(Instant::now());
                 self.measure_disk().await;
             }
-            for replica in self.all() {
-                self.tend_replica(&replica).await;
+        }
+    }
+
+    /// The loop over replicas. One that waits for its quorum does not hold the others up.
+    pub(crate) async fn tend(self: Arc<Self>) {
+        let mut every = tokio::time::interval(Duration::from_millis(self.config.engine.maintain_ms));
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = every.tick() => {}
+                () = self.closing.cancelled() => return,
             }
+            let tending = self.all().into_iter().map(|replica| {
+                let store = self.clone();
+                async move { store.tend_replica(&replica).await }
+            });
+            stream::iter(tending).buffer_unordered(TEND_MAX).collect::<Vec<()>>().await;
         }
     }
 
@@ -187,6 +210,7 @@ impl Store {
 
     /// The slow loop.
     pub(crate) async fn upkeep(self: Arc<Self>) {
+        let mut gc_at: Option<Instant> = None;
         let mut every = tokio::time::interval(Duration::from_millis(self.config.engine.maintain_ms));
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -195,13 +219,17 @@ impl Store {
                 () = self.closing.cancelled() => return,
             }
             let store = self.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || store.upkeep_pass()).await {
-                tracing::error!(%error, "upkeep pass failed");
+            let gc = gc_at.is_none_or(|at| at.elapsed() >= GC_EVERY);
+            match tokio::task::spawn_blocking(move || store.upkeep_pass(gc)).await {
+                Ok(more) if gc => gc_at = (!more).then(Instant::now),
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "upkeep pass failed"),
             }
         }
     }
 
-    fn upkeep_pass(self: &Arc<Self>) {
+    /// One pass; true when garbage collection has more to do at once.
+    fn upkeep_pass(self: &Arc<Self>, gc: bool) -> bool {
         let log = &self.config.log;
         let mut open: Vec<(Arc<Replica>, Arc<Open>)> =
             self.all().into_iter().filter_map(|r| r.serving().ok().map(|open| (r, open))).collect();
@@ -210,7 +238,7 @@ impl Store {
         let mut over = self.log.total_bytes().saturating_sub(log.retained_bytes);
         for (replica, open) in &open {
             if self.closing.is_cancelled() {
-                return;
+                return false;
             }
             let retained = self.log.retained_bytes(replica.id);
             let shard = open.machine.shard();
@@ -226,9 +254,18 @@ impl Store {
         if let Err(error) = self.engine.maintain() {
             tracing::warn!(store = self.store_id, %error, "engine upkeep failed");
         }
+        if !gc {
+            return false;
+        }
         match self.engine.gc_step(self.clock.now_ms()) {
-            Ok(report) => self.take_gc_report(&report),
-            Err(error) => tracing::warn!(store = self.store_id, %error, "garbage collection step failed"),
+            Ok(report) => {
+                self.take_gc_report(&report);
+                report.moved_bytes > 0 || !report.deleted.is_empty()
+            }
+            Err(error) => {
+                tracing::warn!(store = self.store_id, %error, "garbage collection step failed");
+                false
+            }
         }
     }
 

@@ -146,7 +146,11 @@ async fn open_disk(config: &Config, env: &Env) -> Result<(Directory, Log, Arc<En
     let fs = fs.unwrap_or_else(|| Arc::new(OsFs::new(&config.dir)));
     let opened = tokio::task::spawn_blocking(move || {
         let directory = Directory::open(fs.clone(), &config.dir)?;
+        let space = fs.space(&config.dir).map_err(|source| StoreError::Io { path: config.dir.clone(), source })?;
+        let capacity = if config.capacity_bytes == 0 { space.total } else { space.total.min(config.capacity_bytes) };
         let log_options = LogOptions {
+            // Below ours, so that a user's write is refused before it can stop a replica.
+            reserve_bytes: (config.reserve_bytes(capacity) / 2).min(LogOptions::default().reserve_bytes),
             segment_bytes: config.log.segment_bytes,
             cache_bytes: config.log.cache_bytes as usize,
             store: config.label.clone(),
@@ -290,6 +294,7 @@ fn serve(store: &Arc<Store>, listener: TcpListener, control: Arc<Control>, ident
     let ended = Shutdown::new(Duration::from_millis(store.config.stop_deadline_ms));
     store.tasks.spawn_critical("rpc", rpc::serve(listener, routes, ended.clone()));
     store.tasks.spawn("heartbeats", store.clone().heartbeats(control, identity, ended.clone()));
+    store.tasks.spawn("watch", store.clone().watch());
     store.tasks.spawn("tend", store.clone().tend());
     store.tasks.spawn("upkeep", store.clone().upkeep());
     store.tasks.spawn("stop", store.clone().stop_in_order(ended));

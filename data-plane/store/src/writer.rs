@@ -7,7 +7,7 @@
 //! proposed; whatever is not certain is AMBIGUOUS.
 
 use crate::batcher::{Batch, Batcher, Bounds};
-use crate::disk::DiskGate;
+use crate::disk::{Admission, DiskGate};
 use crate::meters::Meters;
 use crate::wire::raft_error;
 use bytes::Bytes;
@@ -94,8 +94,12 @@ impl Writer {
     /// Queues a command; call `pump` after the last of several.
     pub fn submit(&self, command: Command, ticket: Ticket) {
         let inner = &self.inner;
-        if ticket.grows && !inner.disk.admit(undb_engine::command::encoded_len(&command) as u64) {
-            return (ticket.answer)(Err(disk_full()));
+        if ticket.grows {
+            match inner.disk.admit(undb_engine::command::encoded_len(&command) as u64) {
+                Admission::Let => {}
+                Admission::Unsure => return (ticket.answer)(Err(busy("free space is being measured", 50))),
+                Admission::Full => return (ticket.answer)(Err(disk_full())),
+            }
         }
         let refused = inner.state.lock().batcher.push(command, ticket);
         if let Err(ticket) = refused {

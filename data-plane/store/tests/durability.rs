@@ -93,9 +93,12 @@ async fn a_store_that_missed_what_was_purged_catches_up_by_a_snapshot() {
     cluster.down(away).await;
     let store = cluster.nodes[away].store_id;
     cluster.control.forget(store);
-    for i in 0..600u64 {
-        let value = vec![i as u8; 4000];
-        caller.put_once(&format!("k{i:03}"), value, i + 1).await.expect("a quorum is left");
+    for batch in 0..60u64 {
+        let puts = (batch * 10..batch * 10 + 10)
+            .map(|i| support::caller::put(&format!("k{i:03}"), vec![i as u8; 4000]))
+            .collect();
+        let id = v1::RequestId { client: 6, seq: batch + 1, first_attempt_ms: 1_700_000_000_000 };
+        caller.write(puts, Some(id)).await.expect("a quorum is left");
     }
     let counted = v1::mutation::Op::Increment(v1::Increment { by: 1, initial: 0, ttl_ms: 0 });
     let counted = v1::Mutation { key: "n".into(), op: Some(counted), ..Default::default() };
@@ -123,7 +126,7 @@ async fn a_store_that_missed_what_was_purged_catches_up_by_a_snapshot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_new_data_and_serves_again_when_there_is_room() {
     // A tenth of the disk is the reserve.
-    let mut cluster = Cluster::start_tuned(3, |config| config.capacity_bytes = 64 << 20).await;
+    let mut cluster = Cluster::start_on(3, |_| {}, Some(64 << 20)).await;
     let caller = cluster.caller();
     let mut written = 0;
     let error = loop {
@@ -146,14 +149,18 @@ async fn a_full_disk_refuses_new_data_and_serves_again_when_there_is_room() {
     let leader = cluster.leader().await;
     cluster.down(leader).await;
     assert_eq!(caller.get("k0").await, None);
-    // More room: as after a larger volume.
-    cluster.tune = |_| {};
-    cluster.up(leader).await.expect("it starts");
-    for i in (0..3).filter(|i| *i != leader) {
-        cluster.down(i).await;
-        cluster.up(i).await.expect("it starts");
+    cluster.up(leader).await.expect("it starts on a full disk");
+    cluster.nodes.iter().for_each(|node| node.fs.set_quota(None));
+    let mut seq = 0;
+    loop {
+        seq += 1;
+        match caller.put_once("more", vec![2; 1 << 20], seq).await {
+            Ok(_) => break,
+            // Until the room is noticed.
+            Err(error) => assert_eq!(error.code(), ErrorCode::DiskFull),
+        }
+        cluster.control.next_heartbeat().await;
     }
-    caller.put("more", vec![2; 1 << 20]).await.expect("there is room");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

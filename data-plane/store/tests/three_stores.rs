@@ -246,9 +246,12 @@ async fn a_register_is_linearizable_while_leaders_end() {
     let clients: Vec<_> = (0..4u64)
         .map(|client| tokio::spawn(run_client(cluster.caller(), clock.clone(), client)))
         .collect();
-    for _ in 0..2 {
+    for round in 0..2 {
         let leader = cluster.leader().await;
-        cluster.down(leader).await;
+        match round {
+            0 => cluster.down(leader).await,
+            _ => drop(cluster.crash(leader, 5).await),
+        }
         let store = cluster.nodes[leader].store_id;
         cluster.control.forget(store);
         cluster.up(leader).await.expect("it starts again");

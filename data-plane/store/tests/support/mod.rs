@@ -2,7 +2,7 @@
 //! stores, hands out addresses and passes orders on.
 #![allow(dead_code)] // Each test binary uses a part.
 
-mod caller;
+pub mod caller;
 mod control;
 pub mod linear;
 
@@ -48,6 +48,11 @@ impl Cluster {
     }
 
     pub async fn start_tuned(count: usize, tune: fn(&mut Config)) -> Cluster {
+        Self::start_on(count, tune, None).await
+    }
+
+    /// On disks of this many bytes each.
+    pub async fn start_on(count: usize, tune: fn(&mut Config), disk_bytes: Option<u64>) -> Cluster {
         let dir = tempfile::tempdir().expect("tempdir");
         let control = FakeControl::start().await;
         let table = v1::TableOptions {
@@ -69,6 +74,7 @@ impl Cluster {
         for i in 0..count {
             let dir = cluster._dir.path().join(format!("s{i}"));
             let fs = SimFs::new(&dir);
+            fs.set_quota(disk_bytes);
             cluster.nodes.push(Node { dir, fs, running: None, store_id: 0, address: String::new() });
             cluster.up(i).await.expect("a store starts");
         }
