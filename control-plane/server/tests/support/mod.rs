@@ -107,7 +107,8 @@ pub async fn start_stores(world: &Shared, count: usize, address: String) -> Vec<
 /// Starts a store with an empty disk; at `listen`, or anywhere.
 pub async fn start_store(world: &Shared, control: &str, listen: &str) -> FakeStore {
     let listen = if listen.is_empty() { "127.0.0.1:0" } else { listen };
-    let listener = TcpListener::bind(listen).await.expect("a port");
+    let bind = || async { TcpListener::bind(listen).await.map_err(|e| e.to_string()) };
+    let listener = eventually("a port", bind).await;
     let address = listener.local_addr().expect("bound").to_string();
     let uuid = format!("uuid-{}", rand::random::<u64>());
     let request = v1::RegisterStoreRequest {
