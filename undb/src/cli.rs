@@ -18,7 +18,7 @@ Examples:
 
 /// A durable, replicated key-value store for values of up to some 32 KB
 #[derive(Debug, Parser)]
-#[command(name = "undb", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "undb", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -1,6 +1,6 @@
 //! `undb describe`: one object with everything that is known of it, and what it depends on.
 
-use super::get::{Kind, fetch};
+use super::get::{Kind, fetch, replica_stores};
 use crate::bytes_text;
 use crate::connect::Connect;
 use crate::exit::{Exit, Failure, Outcome};
@@ -65,8 +65,8 @@ fn shard_line(shard: &Value) -> String {
         field(shard, "/metadata/name"),
         field(shard, "/spec/start"),
         field(shard, "/spec/end"),
-        field(shard, "/status/leaderStore"),
-        field(shard, "/status/stores"),
+        field(shard, "/status/leader/store"),
+        replica_stores(shard),
         field(shard, "/status/liveKeys"),
     )
 }
@@ -80,6 +80,7 @@ fn lines(out: &mut String, value: &Value, indent: usize, name: &str) {
         Value::Object(map) if indent < INDENT_MAX => {
             for (key, below) in map {
                 match below {
+                    Value::String(text) if text.is_empty() => {}
                     Value::Object(inner) if !inner.is_empty() => {
                         out.push_str(&format!("{pad}{key}:\n"));
                         lines(out, below, indent + 1, key);

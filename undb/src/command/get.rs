@@ -19,8 +19,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// tables, stores, shards or storeclusters; several separated by commas
-    #[arg(value_name = "KIND", value_delimiter = ',', required = true)]
-    kinds: Vec<String>,
+    #[arg(value_name = "KIND")]
+    kinds: String,
     /// Only the one of this name or number
     name: Option<String>,
     /// How to print
@@ -78,7 +78,7 @@ impl Kind {
 
 /// Fetches and prints.
 pub async fn run(args: Args) -> Outcome {
-    let kinds: Vec<Kind> = args.kinds.iter().map(|k| Kind::parse(k)).collect::<Outcome<_>>()?;
+    let kinds: Vec<Kind> = args.kinds.split(',').map(Kind::parse).collect::<Outcome<_>>()?;
     if args.name.is_some() && kinds.len() > 1 {
         return Err(Failure::usage("a name goes with one kind only"));
     }
@@ -148,6 +148,13 @@ fn of(o: &Value, have: &str, want: &str) -> String {
     format!("{}/{}", field(o, have), field(o, want))
 }
 
+/// The stores that have a copy, `1,2,3`.
+pub fn replica_stores(shard: &Value) -> String {
+    let replicas = shard.pointer("/status/replicas").and_then(Value::as_array);
+    let stores = replicas.map(|all| all.iter().map(|r| field(r, "/store")).collect::<Vec<_>>().join(","));
+    stores.filter(|s| !s.is_empty()).unwrap_or("-".into())
+}
+
 const TABLES: &[Column] = &[
     NAME,
     READY,
@@ -173,9 +180,9 @@ const STORES: &[Column] = &[
     column("FREE", |o| bytes_field(o, "/status/freeBytes")),
     column("ZONE", |o| field(o, "/spec/zone")),
     wide("STORECLUSTER", |o| field(o, "/spec/storeCluster")),
-    wide("ADDRESS", |o| field(o, "/status/address")),
+    wide("ADDRESS", |o| field(o, "/spec/address")),
     wide("MEMORY", |o| bytes_field(o, "/status/memoryBytes")),
-    wide("UUID", |o| field(o, "/status/uuid")),
+    wide("UUID", |o| field(o, "/spec/uuid")),
     REASON,
 ];
 
@@ -184,15 +191,12 @@ const SHARDS: &[Column] = &[
     READY,
     column("TABLE", |o| field(o, "/spec/table")),
     column("RANGE", |o| format!("{}..{}", field(o, "/spec/start"), field(o, "/spec/end"))),
-    column("LEADER", |o| field(o, "/status/leaderStore")),
-    column("STORES", |o| {
-        let stores = o.pointer("/status/stores").and_then(Value::as_array);
-        stores.map_or("-".into(), |s| s.iter().map(Value::to_string).collect::<Vec<_>>().join(","))
-    }),
+    column("LEADER", |o| field(o, "/status/leader/store")),
+    column("STORES", replica_stores),
     column("KEYS", |o| field(o, "/status/liveKeys")),
     column("SIZE", |o| bytes_field(o, "/status/liveBytes")),
     wide("TERM", |o| field(o, "/status/term")),
-    wide("EPOCH", |o| field(o, "/status/epoch")),
+    wide("EPOCH", |o| format!("{}.{}", field(o, "/status/epoch/version"), field(o, "/status/epoch/conf"))),
     REASON,
 ];
 

@@ -32,6 +32,9 @@ impl Addresses {
             bound.push(rpc::bind(address, flag).await?);
         }
         let api = resolve("--api", &args.api).await?;
+        if api.iter().any(|a| a.ip().is_unspecified() && a.port() == 0) {
+            return Err(Failure::usage("--api on all interfaces needs a port of its own; write for example 0.0.0.0:7380"));
+        }
         let api_advertise = api.first().filter(|a| a.ip().is_unspecified()).map(|a| match a {
             SocketAddr::V4(_) => format!("127.0.0.1:{}", a.port()),
             SocketAddr::V6(_) => format!("[::1]:{}", a.port()),

@@ -76,16 +76,14 @@ pub async fn start(
     directory: &Directory,
 ) -> Outcome<Cluster> {
     let readiness = Readiness::default();
-    let control = start_control(args, addresses, directory, &readiness).await?;
-    let api = addresses.api_advertise.clone().unwrap_or_else(|| addresses.api.clone());
-    let starting = (1..=directory.stores).map(|n| start_store(n, directory, &api, token.as_deref(), &readiness));
-    let stores: Vec<Part> = join_all(starting).await.into_iter().collect::<Outcome<_>>()?;
+    let (control, api) = start_control(args, addresses, directory, &readiness).await?;
+    let stores = start_stores(directory, &api, token.as_deref(), &readiness).await?;
     wait_for_default_table(&api, token, &stores).await?;
     let shutdown = Shutdown::new(GRACE);
     let config = undb_proxy::Config {
         resp: addresses.resp.clone(),
         http: addresses.http.clone(),
-        endpoints: vec![api],
+        endpoints: vec![api.clone()],
         token_file: args.token_file.clone(),
         cache_dir: Some(directory.path.join("proxy")),
         ..undb_proxy::Config::default()
@@ -93,7 +91,7 @@ pub async fn start(
     let proxy = undb_proxy::start(config, readiness, shutdown.clone()).await.map_err(proxy_failed)?;
     let (resp, http, tasks) = (proxy.resp, proxy.http, proxy.tasks);
     let proxy = Part::new("proxy".into(), shutdown, async move { tasks.join().await.map_err(Failure::local) });
-    Ok(Cluster { api: addresses.api.clone(), resp, http, proxy, stores, control })
+    Ok(Cluster { api, resp, http, proxy, stores, control })
 }
 
 async fn start_control(
@@ -101,7 +99,7 @@ async fn start_control(
     addresses: &Addresses,
     directory: &Directory,
     readiness: &Readiness,
-) -> Outcome<Part> {
+) -> Outcome<(Part, String)> {
     let shutdown = Shutdown::new(GRACE);
     let mut config = embedded::Config {
         listen: addresses.api.clone(),
@@ -114,7 +112,27 @@ async fn start_control(
     let running = embedded::start(config, shutdown.clone()).await.map_err(server_failed)?;
     let checks = running.readiness.clone();
     readiness.register("control plane", move || first_reason(&checks));
-    Ok(Part::new("control plane".into(), shutdown, async move { running.join().await.map_err(Failure::local) }))
+    let api = addresses.api_advertise.clone().unwrap_or_else(|| running.address.to_string());
+    let part = Part::new("control plane".into(), shutdown, async move { running.join().await.map_err(Failure::local) });
+    Ok((part, api))
+}
+
+/// Stores that are known all at once, because they need each other; new ones in order, so that store-1
+/// is store 1.
+async fn start_stores(
+    directory: &Directory,
+    api: &str,
+    token: Option<&str>,
+    readiness: &Readiness,
+) -> Outcome<Vec<Part>> {
+    let is_new = |n: &u32| !directory.path.join(format!("store-{n}/identity.json")).exists();
+    let (new, known): (Vec<u32>, Vec<u32>) = (1..=directory.stores).partition(is_new);
+    let starting = known.into_iter().map(|n| start_store(n, directory, api, token, readiness));
+    let mut stores: Vec<Part> = join_all(starting).await.into_iter().collect::<Outcome<_>>()?;
+    for n in new {
+        stores.push(start_store(n, directory, api, token, readiness).await?);
+    }
+    Ok(stores)
 }
 
 async fn start_store(

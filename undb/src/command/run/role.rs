@@ -123,6 +123,7 @@ pub fn proxy_failed(error: undb_proxy::StartError) -> Failure {
         undb_proxy::StartError::Runtime(error) => RuntimeError::into(error),
         undb_proxy::StartError::Cluster(error) => error.into(),
         undb_proxy::StartError::Ended => Failure::new(Exit::Interrupted, error),
+        other => Failure::local(other),
     }
 }
 
