@@ -91,6 +91,6 @@ fn process(program: &Path, dir: &Path, role: &Role) -> Result<Process> {
     let config = dir.join(format!("{}.toml", role.name));
     std::fs::write(&config, &role.config).map_err(HarnessError::io("writing a configuration"))?;
     let args = ["run", role.role, "--config"].map(String::from).into_iter();
-    let args = args.chain([config.display().to_string()]).collect();
+    let args = args.chain([config.display().to_string()]).chain(role.flags.iter().cloned()).collect();
     Ok(Process::new(&role.name, program, args, dir, Ready::Http(role.admin.clone())))
 }

@@ -15,6 +15,8 @@ pub struct Role {
     pub config: String,
     /// HOST:PORT of /readyz.
     pub admin: String,
+    /// What `undb run ROLE` is given beside its configuration.
+    pub flags: Vec<String>,
 }
 
 /// Addresses that roles are told about one another.
@@ -49,11 +51,10 @@ fn list(addresses: &[String]) -> String {
     format!("[{}]", quoted.join(", "))
 }
 
-/// The sections that every role may have beside its own fields.
-fn role(role: &'static str, name: String, own: String) -> Result<Role> {
+fn role(role: &'static str, name: String, config: String) -> Result<Role> {
     let admin = address()?;
-    let config = format!("admin = {admin:?}\n{own}");
-    Ok(Role { role, name, config, admin })
+    let flags = vec!["--admin".into(), admin.clone()];
+    Ok(Role { role, name, config, admin, flags })
 }
 
 pub fn meta(to: &Addresses, dir: &Path, id: u64) -> Result<Role> {
@@ -104,5 +105,6 @@ pub fn store(to: &Addresses, dir: &Path, number: u64) -> Result<Role> {
 
 pub fn proxy(to: &Addresses) -> Result<Role> {
     let own = format!("resp = {:?}\nhttp = {:?}\nendpoints = [{:?}]\n", to.resp, to.http, to.access);
-    Ok(Role { role: "proxy", name: "proxy".into(), config: own, admin: to.http.clone() })
+    // Its HTTP port answers /readyz too.
+    Ok(Role { role: "proxy", name: "proxy".into(), config: own, admin: to.http.clone(), flags: Vec::new() })
 }
