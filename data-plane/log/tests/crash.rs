@@ -142,7 +142,7 @@ fn what_a_restart_found_in_the_page_cache_is_durable_once_it_is_open() {
 #[test]
 fn the_state_of_many_groups_survives_a_crash_while_a_segment_is_begun() {
     // Their checkpoint takes several blocks, so that a part of it can be lost.
-    let many: Vec<Op> = (1..200).map(|group| Op::Vote { group }).collect();
+    let many: Vec<Op> = (1..320).map(|group| Op::Vote { group }).collect();
     let script = |fs: &SimFs, root: &Path| {
         let mut model = Model::default();
         let Ok(mut log) = support::open(fs, root) else { return model };
@@ -158,8 +158,10 @@ fn the_state_of_many_groups_survives_a_crash_while_a_segment_is_begun() {
     let dir = tempfile::tempdir().expect("tempdir");
     let fs = SimFs::new(dir.path());
     script(&fs, dir.path());
-    for op in 0..fs.ops() {
-        for seed in 0..8 {
+    let created = |line: &String| line.contains("Create ") && line.contains("0002.seg");
+    let begins = fs.history().iter().position(created).expect("the script begins a second segment") as u64;
+    for op in begins..begins + 8 {
+        for seed in 0..24 {
             let dir = tempfile::tempdir().expect("tempdir");
             let root = dir.path().join("store");
             std::fs::create_dir(&root).expect("root");
