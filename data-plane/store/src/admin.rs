@@ -36,7 +36,9 @@ impl v1::store_server::Store for AdminService {
     ) -> Result<Response<v1::Outcome>, Status> {
         let (store, request) = (self.store.clone(), request.into_inner());
         // On a task of its own: a caller that hangs up must not leave it half done.
-        answer(self.store.detached("create replica", async move { store.create_replica(request).await }).await)
+        answer(
+            self.store.detached("create replica", async move { store.create_replica(request).await }).await,
+        )
     }
 
     async fn destroy_replica(
@@ -44,7 +46,9 @@ impl v1::store_server::Store for AdminService {
         request: Request<v1::DestroyReplicaRequest>,
     ) -> Result<Response<v1::Outcome>, Status> {
         let (store, request) = (self.store.clone(), request.into_inner());
-        answer(self.store.detached("destroy replica", async move { store.destroy_replica(request).await }).await)
+        answer(
+            self.store.detached("destroy replica", async move { store.destroy_replica(request).await }).await,
+        )
     }
 
     async fn change_members(
@@ -53,7 +57,8 @@ impl v1::store_server::Store for AdminService {
     ) -> Result<Response<v1::ChangeMembersResponse>, Status> {
         let (store, request) = (self.store.clone(), request.into_inner());
         let shard_id = request.shard_id;
-        let done = self.store.detached("change members", async move { store.change_members(request).await }).await;
+        let done =
+            self.store.detached("change members", async move { store.change_members(request).await }).await;
         let shard = self.store.replica(shard_id).map(|replica| replica.shard());
         Ok(Response::new(v1::ChangeMembersResponse { error: done.err(), shard }))
     }
@@ -92,7 +97,8 @@ impl Store {
     }
 
     async fn authorize(self: &Arc<Self>, authority: Option<v1::Authority>) -> Outcome {
-        let a = authority.ok_or_else(|| wire_error(ErrorCode::InvalidArgument, "the call names no authority"))?;
+        let a =
+            authority.ok_or_else(|| wire_error(ErrorCode::InvalidArgument, "the call names no authority"))?;
         if a.cluster_id != self.cluster_id {
             let message = format!("this store belongs to cluster {}", self.cluster_id);
             return Err(wire_error(ErrorCode::ClusterMismatch, message));
@@ -219,9 +225,12 @@ impl Store {
         let buried = tokio::task::spawn_blocking(move || {
             engine.drop_tree(id).map_err(|e| e.to_string())?;
             let (sender, receiver) = std::sync::mpsc::channel();
-            log.drop_group(id, Box::new(move |done| {
-                let _gone = sender.send(done);
-            }));
+            log.drop_group(
+                id,
+                Box::new(move |done| {
+                    let _gone = sender.send(done);
+                }),
+            );
             receiver.recv().map_err(|e| e.to_string())?.map_err(|e| e.to_string())
         });
         buried.await.map_err(|e| internal(e.to_string()))?.map_err(internal)
@@ -246,7 +255,8 @@ impl Store {
         // While a change is half done its epoch has moved; finishing it is always right.
         if !status.joint && request.expected.is_some_and(|e| e.conf != conf) {
             let shard = replica.shard();
-            let error = wire_error(ErrorCode::EpochNotMatch, format!("the members have changed: conf is {conf}"));
+            let error =
+                wire_error(ErrorCode::EpochNotMatch, format!("the members have changed: conf is {conf}"));
             return Err(v1::Error { shards: vec![shard], ..error });
         }
         refuse_without_quorum(&status, &voters, self.heartbeat_max())?;
@@ -259,7 +269,8 @@ impl Store {
     }
 
     fn leading(&self, shard_id: u64) -> Result<(Arc<Replica>, Arc<Open>), v1::Error> {
-        let missing = || wire_error(ErrorCode::ShardNotFound, format!("shard {shard_id} is not on this store"));
+        let missing =
+            || wire_error(ErrorCode::ShardNotFound, format!("shard {shard_id} is not on this store"));
         let replica = self.replica(shard_id).ok_or_else(missing)?;
         let open = replica.serving()?;
         let status = open.group.status();
@@ -320,7 +331,10 @@ fn is_reached(
     learners: &BTreeMap<u64, Member>,
 ) -> bool {
     let same = |now: &BTreeMap<u64, Member>, wanted: &BTreeMap<u64, Member>| now.keys().eq(wanted.keys());
-    !status.joint && status.config_committed && same(&status.voters, voters) && same(&status.learners, learners)
+    !status.joint
+        && status.config_committed
+        && same(&status.voters, voters)
+        && same(&status.learners, learners)
 }
 
 /// Refuses a change after which fewer than a quorum would be known to be caught up. Replicas that are
@@ -338,7 +352,8 @@ fn refuse_without_quorum(status: &GroupStatus, voters: &BTreeMap<u64, Member>, a
     if count >= quorum {
         return Ok(());
     }
-    let message = format!("only {count} of {} wanted voters are caught up; {quorum} are needed", voters.len());
+    let message =
+        format!("only {count} of {} wanted voters are caught up; {quorum} are needed", voters.len());
     Err(wire_error(ErrorCode::Conflict, message))
 }
 

@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn the_touched_range_covers_every_key() {
         let keys: Vec<Bytes> = vec!["m".into(), "a".into(), "z".into()];
-        let range = touched(&v1::kv_request::Op::Get(v1::GetRequest { keys: keys.clone(), ..Default::default() }));
+        let range =
+            touched(&v1::kv_request::Op::Get(v1::GetRequest { keys: keys.clone(), ..Default::default() }));
         assert!(keys.iter().all(|key| range.contains(key)));
         assert!(!range.contains(b"z\0"));
     }

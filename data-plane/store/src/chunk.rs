@@ -18,7 +18,9 @@ const HEAD_LEN: usize = 9;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
     /// Written by a newer release.
-    #[error("{what} has format version {found}, this release reads up to {FORMAT_VERSION}; upgrade this store first")]
+    #[error(
+        "{what} has format version {found}, this release reads up to {FORMAT_VERSION}; upgrade this store first"
+    )]
     Newer { what: &'static str, found: u8 },
     /// Cut off or nonsense.
     #[error("{0} is malformed")]

@@ -249,7 +249,9 @@ impl Config {
         }
         let raft = &self.raft;
         if raft.heartbeat_ms == 0 || raft.election_min_ms < 2 * raft.heartbeat_ms {
-            return refuse("raft.election_min_ms: must be at least twice raft.heartbeat_ms, and that above 0");
+            return refuse(
+                "raft.election_min_ms: must be at least twice raft.heartbeat_ms, and that above 0",
+            );
         }
         if raft.election_max_ms <= raft.election_min_ms {
             return refuse("raft.election_max_ms: must be above raft.election_min_ms");

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+use tonic::Code;
 use undb_proto::v1::control_client::ControlClient;
 use undb_proto::v1::{ErrorCode, StoreState};
 use undb_proto::{ErrorKind, v1};
@@ -65,6 +66,17 @@ pub struct Control {
     clients: Mutex<HashMap<String, ControlClient<AuthChannel>>>,
 }
 
+/// Why control gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// Nobody who can answer was reached.
+    #[error("{0}")]
+    Away(String),
+    /// It does not talk to us: the token is wrong.
+    #[error("{0}")]
+    Denied(String),
+}
+
 /// What every answer of control says apart from its content.
 struct Verdict {
     error: Option<v1::Error>,
@@ -95,23 +107,26 @@ impl Control {
         request: Q,
         send: impl Fn(ControlClient<AuthChannel>, Q) -> F,
         verdict: impl Fn(&A) -> Verdict,
-    ) -> Result<A, String>
+    ) -> Result<A, Trouble>
     where
         F: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
     {
         let mut last = String::from("nobody owns the control lease");
         for _ in 0..REDIRECTS_MAX {
             let address = self.targets.lock().pick();
-            let client = self.client(&address)?;
+            let client = self.client(&address).map_err(Trouble::Away)?;
             let answer = match timeout(CALL_TIMEOUT, send(client, request.clone())).await {
                 Ok(Ok(answer)) => answer.into_inner(),
                 Ok(Err(status)) => {
                     self.targets.lock().failed();
-                    return Err(format!("{address}: {}", status.message()));
+                    let message = format!("{address}: {}", status.message());
+                    let denied = matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied);
+                    return Err(if denied { Trouble::Denied(message) } else { Trouble::Away(message) });
                 }
                 Err(_) => {
                     self.targets.lock().failed();
-                    return Err(format!("{address}: no answer in {} s", CALL_TIMEOUT.as_secs()));
+                    let message = format!("{address}: no answer in {} s", CALL_TIMEOUT.as_secs());
+                    return Err(Trouble::Away(message));
                 }
             };
             let Verdict { error, owner_address } = verdict(&answer);
@@ -119,10 +134,13 @@ impl Control {
             last = format!("{address}: {}", error.message);
             self.targets.lock().redirected(&owner_address);
         }
-        Err(last)
+        Err(Trouble::Away(last))
     }
 
-    async fn register(&self, request: v1::RegisterStoreRequest) -> Result<v1::RegisterStoreResponse, String> {
+    async fn register(
+        &self,
+        request: v1::RegisterStoreRequest,
+    ) -> Result<v1::RegisterStoreResponse, Trouble> {
         self.call(
             request,
             |mut client, request| async move { client.register(request).await },
@@ -134,7 +152,7 @@ impl Control {
         .await
     }
 
-    async fn heartbeat(&self, request: v1::HeartbeatRequest) -> Result<v1::HeartbeatResponse, String> {
+    async fn heartbeat(&self, request: v1::HeartbeatRequest) -> Result<v1::HeartbeatResponse, Trouble> {
         self.call(
             request,
             |mut client, request| async move { client.heartbeat(request).await },
@@ -168,7 +186,8 @@ impl Control {
                         None => error.message.clone(),
                     },
                 },
-                Err(problem) => problem,
+                Err(Trouble::Denied(why)) => return Err(StoreError::Refused(why)),
+                Err(Trouble::Away(problem)) => problem,
             };
             if backoff.attempts() == 0 {
                 tracing::warn!(problem, "cluster control does not answer yet; trying on");
@@ -182,7 +201,12 @@ impl Control {
 }
 
 /// The registration of a store as it is now.
-pub fn registration(store: &Identity, config: &crate::Config, address: &str, empty: bool) -> v1::RegisterStoreRequest {
+pub fn registration(
+    store: &Identity,
+    config: &crate::Config,
+    address: &str,
+    empty: bool,
+) -> v1::RegisterStoreRequest {
     v1::RegisterStoreRequest {
         cluster_id: store.cluster_id.clone(),
         uuid: store.uuid.clone(),
@@ -225,7 +249,12 @@ fn refuse_removed(store: &v1::StoreRecord, uuid: &str, dir: &Path) -> Result<(),
 
 impl Store {
     /// Heartbeats until the rpc server ends; registers first, and again when control asks for it.
-    pub(crate) async fn heartbeats(self: Arc<Self>, control: Arc<Control>, identity: Identity, ended: Shutdown) {
+    pub(crate) async fn heartbeats(
+        self: Arc<Self>,
+        control: Arc<Control>,
+        identity: Identity,
+        ended: Shutdown,
+    ) {
         let mut registered = false;
         let mut away = false;
         loop {
@@ -257,7 +286,7 @@ impl Store {
     async fn announce(&self, control: &Control, identity: &Identity) -> Result<bool, String> {
         let empty = self.replicas.read().is_empty();
         let request = registration(identity, &self.config, &self.address, empty);
-        let answer = control.register(request).await?;
+        let answer = control.register(request).await.map_err(|e| e.to_string())?;
         match &answer.error {
             None => {
                 let store = answer.store.unwrap_or_default();
@@ -267,8 +296,12 @@ impl Store {
                 Ok(false)
             }
             Some(error) => {
-                if let Some(refusal) = refusal(error, &self.cluster_id, &answer.cluster_id, &self.dir) {
-                    self.fail(refusal);
+                // A store that serves ends only when it must never serve again; anything else may be
+                // control's mistake and pass.
+                let refusal = refusal(error, &self.cluster_id, &answer.cluster_id, &self.dir);
+                if let Some(fatal @ (StoreError::OtherCluster { .. } | StoreError::Removed { .. })) = refusal
+                {
+                    self.fail(fatal);
                 }
                 Err(error.message.clone())
             }
@@ -292,7 +325,7 @@ impl Store {
             stopping: self.is_stopping(),
             address: self.address.clone(),
         };
-        let answer = control.heartbeat(request).await?;
+        let answer = control.heartbeat(request).await.map_err(|e| e.to_string())?;
         self.addresses.learn(&answer.stores);
         if let Some(own) = answer.stores.iter().find(|s| s.store_id == self.store_id)
             && let Err(error) = refuse_removed(own, &self.uuid, &self.dir)

@@ -18,9 +18,9 @@
 mod start;
 mod store;
 
-mod kv;
 mod admin;
 mod control;
+mod kv;
 mod maintain;
 mod stop;
 

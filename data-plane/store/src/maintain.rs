@@ -53,7 +53,8 @@ fn purge_target(now: Retained, tail_entries: u64, budget: u64) -> Option<u64> {
     let entry_bytes = (now.bytes / entries).max(1);
     let tail = tail_entries.min(budget / 2 / entry_bytes);
     let target = now.durable.min(now.last.saturating_sub(tail));
-    (target >= now.purged + PURGE_STEP_ENTRIES || (now.bytes > budget && target > now.purged)).then_some(target)
+    (target >= now.purged + PURGE_STEP_ENTRIES || (now.bytes > budget && target > now.purged))
+        .then_some(target)
 }
 
 impl Store {
@@ -102,7 +103,8 @@ impl Store {
             Err(error) => return tracing::warn!(%error, "free space is not known"),
         };
         let reserve = self.config.reserve_bytes(measured.capacity);
-        metrics::gauge!("undb_store_disk_free_bytes", "store" => self.label.clone()).set(measured.free as f64);
+        metrics::gauge!("undb_store_disk_free_bytes", "store" => self.label.clone())
+            .set(measured.free as f64);
         metrics::gauge!("undb_store_request_memory_bytes", "store" => self.label.clone())
             .set(self.budget.used() as f64);
         if !self.disk.measured(measured, reserve) {
@@ -130,10 +132,11 @@ impl Store {
             return self.quarantine(replica, why);
         }
         let state = replica.descriptor.lock().state;
-        if state == ReplicaState::Created && !log_is_empty(&self.log, replica.id) {
-            if let Err(error) = self.mark_started(replica).await {
-                tracing::warn!(group = %replica.id, error = error.message, "descriptor not written");
-            }
+        if state == ReplicaState::Created
+            && !log_is_empty(&self.log, replica.id)
+            && let Err(error) = self.mark_started(replica).await
+        {
+            tracing::warn!(group = %replica.id, error = error.message, "descriptor not written");
         }
         self.purge(replica, &open, &status).await;
         if status.is_leader && !self.is_stopping() {
@@ -272,12 +275,19 @@ impl Store {
     fn take_gc_report(&self, report: &undb_engine::GcReport) {
         self.meters.relocated_bytes.fetch_add(report.moved_bytes, Ordering::Relaxed);
         let label = || self.label.clone();
-        metrics::counter!("undb_store_gc_moved_bytes_total", "store" => label()).increment(report.moved_bytes);
-        metrics::counter!("undb_store_gc_deleted_bytes_total", "store" => label()).increment(report.deleted_bytes);
-        metrics::gauge!("undb_store_space_amplification_ratio", "store" => label()).set(report.space_amplification);
+        metrics::counter!("undb_store_gc_moved_bytes_total", "store" => label())
+            .increment(report.moved_bytes);
+        metrics::counter!("undb_store_gc_deleted_bytes_total", "store" => label())
+            .increment(report.deleted_bytes);
+        metrics::gauge!("undb_store_space_amplification_ratio", "store" => label())
+            .set(report.space_amplification);
         if report.unreadable_values > 0 {
             let values = report.unreadable_values;
-            tracing::error!(store = self.store_id, values, "values cannot be read: their replicas need repair");
+            tracing::error!(
+                store = self.store_id,
+                values,
+                "values cannot be read: their replicas need repair"
+            );
         }
         *self.purge_wanted.lock() = report.purge_wanted.iter().copied().collect();
     }

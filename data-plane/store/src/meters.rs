@@ -57,8 +57,9 @@ impl Meters {
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             label: label.to_string(),
-            seconds: Kind::ALL
-                .map(|kind| histogram!("undb_store_request_seconds", "store" => store(), "op" => kind.name())),
+            seconds: Kind::ALL.map(
+                |kind| histogram!("undb_store_request_seconds", "store" => store(), "op" => kind.name()),
+            ),
             entry_commands: histogram!("undb_store_entry_commands", "store" => store()),
             commit_seconds: histogram!("undb_store_commit_seconds", "store" => store()),
             quarantined: counter!("undb_store_quarantined_replicas_total", "store" => store()),
@@ -74,7 +75,8 @@ impl Meters {
 
     /// A request was refused.
     pub fn refused(&self, kind: Kind, code: ErrorCode) {
-        let labels = [("store", self.label.clone()), ("op", kind.name().into()), ("code", code.as_str_name().into())];
+        let labels =
+            [("store", self.label.clone()), ("op", kind.name().into()), ("code", code.as_str_name().into())];
         counter!("undb_store_refused_requests_total", &labels).increment(1);
     }
 

@@ -129,7 +129,11 @@ impl Replica {
 
     fn shard_at(&self, conf: u64, status: &GroupStatus) -> v1::Shard {
         let member = |role: v1::Role| {
-            move |(id, m): (&u64, &Member)| v1::Replica { replica_id: *id, store_id: m.store, role: role as i32 }
+            move |(id, m): (&u64, &Member)| v1::Replica {
+                replica_id: *id,
+                store_id: m.store,
+                role: role as i32,
+            }
         };
         let voters = status.voters.iter().map(member(v1::Role::Voter));
         let learners = status.learners.iter().map(member(v1::Role::Learner));

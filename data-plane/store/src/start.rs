@@ -146,8 +146,10 @@ async fn open_disk(config: &Config, env: &Env) -> Result<(Directory, Log, Arc<En
     let fs = fs.unwrap_or_else(|| Arc::new(OsFs::new(&config.dir)));
     let opened = tokio::task::spawn_blocking(move || {
         let directory = Directory::open(fs.clone(), &config.dir)?;
-        let space = fs.space(&config.dir).map_err(|source| StoreError::Io { path: config.dir.clone(), source })?;
-        let capacity = if config.capacity_bytes == 0 { space.total } else { space.total.min(config.capacity_bytes) };
+        let space =
+            fs.space(&config.dir).map_err(|source| StoreError::Io { path: config.dir.clone(), source })?;
+        let capacity =
+            if config.capacity_bytes == 0 { space.total } else { space.total.min(config.capacity_bytes) };
         let log_options = LogOptions {
             // Below ours, so that a user's write is refused before it can stop a replica.
             reserve_bytes: (config.reserve_bytes(capacity) / 2).min(LogOptions::default().reserve_bytes),
@@ -156,7 +158,8 @@ async fn open_disk(config: &Config, env: &Env) -> Result<(Directory, Log, Arc<En
             store: config.label.clone(),
             ..LogOptions::default()
         };
-        let log = Log::open(fs.clone(), &directory.log(), log_options).map_err(|e| StoreError::Log(e.to_string()))?;
+        let log = Log::open(fs.clone(), &directory.log(), log_options)
+            .map_err(|e| StoreError::Log(e.to_string()))?;
         let options = EngineOptions {
             log_tail_bytes_max: config.log.retained_bytes / 2,
             ..EngineOptions::within_memory(config.engine.memory_bytes)

@@ -94,6 +94,7 @@ async fn move_away(replica: &Arc<Replica>, until: Instant) -> bool {
 
 /// The voter that has most of the log, of those that answered last.
 fn best_successor(status: &GroupStatus) -> Option<u64> {
-    let voters = status.peers.iter().filter(|p| status.voters.contains_key(&p.replica) && p.ack_age.is_some());
+    let voters =
+        status.peers.iter().filter(|p| status.voters.contains_key(&p.replica) && p.ack_age.is_some());
     voters.max_by_key(|p| (p.matched, std::cmp::Reverse(p.ack_age))).map(|p| p.replica)
 }

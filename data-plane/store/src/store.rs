@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
-use undb_engine::shard::{Shard, ShardOptions};
 use undb_engine::Engine;
+use undb_engine::shard::{Shard, ShardOptions};
 use undb_engine::tree::EngineKind;
 use undb_log::Log;
 use undb_proto::v1::ErrorCode;
@@ -104,7 +104,8 @@ impl Store {
         let overlaps = |r: &&Arc<Replica>| {
             r.descriptor.lock().table_id == table_id && !r.range.intersect(range).is_empty()
         };
-        let mut covering: Vec<Arc<Replica>> = self.replicas.read().values().filter(overlaps).cloned().collect();
+        let mut covering: Vec<Arc<Replica>> =
+            self.replicas.read().values().filter(overlaps).cloned().collect();
         covering.sort_by(|a, b| a.range.start.cmp(&b.range.start));
         covering.truncate(EPOCH_SHARDS_MAX);
         let shards = covering.iter().map(|replica| replica.shard()).collect();

@@ -47,11 +47,8 @@ pub fn write_from_wire(
     if len > BATCH_LEN_MAX {
         return Err(too_large(format!("batch of {len} mutations; at most {BATCH_LEN_MAX}")));
     }
-    let mutations = request
-        .mutations
-        .into_iter()
-        .map(|m| mutation_from_wire(m, range))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mutations =
+        request.mutations.into_iter().map(|m| mutation_from_wire(m, range)).collect::<Result<Vec<_>, _>>()?;
     if let Some(at) = mutations.iter().position(|m| matches!(m.op, Op::DeleteRange { .. })) {
         return delete_range(mutations, at, range);
     }
@@ -280,9 +277,8 @@ mod tests {
         let op = || v1::mutation::Op::Delete(v1::Delete {});
         let many = (0..=BATCH_LEN_MAX).map(|_| mutation(b"c", op())).collect();
         assert_eq!(code(write(many)), ErrorCode::TooLarge);
-        let large = |len: usize| {
-            v1::mutation::Op::Put(v1::Put { value: vec![0; len].into(), ..Default::default() })
-        };
+        let large =
+            |len: usize| v1::mutation::Op::Put(v1::Put { value: vec![0; len].into(), ..Default::default() });
         assert!(write(vec![mutation(b"c", large(VALUE_BYTES_MAX))]).is_ok());
         assert_eq!(code(write(vec![mutation(b"c", large(VALUE_BYTES_MAX + 1))])), ErrorCode::TooLarge);
         let two = vec![mutation(b"c", large(BATCH_BYTES_MAX)), mutation(b"d", op())];

@@ -155,7 +155,8 @@ impl Inner {
         let (mut commands, mut tickets) = (Vec::new(), Vec::new());
         for (command, ticket) in batch.commands.into_iter().zip(batch.tokens) {
             if ticket.deadline <= now {
-                let late = wire_error(ErrorCode::DeadlineExceeded, "the deadline was over before it was proposed");
+                let late =
+                    wire_error(ErrorCode::DeadlineExceeded, "the deadline was over before it was proposed");
                 (ticket.answer)(Err(late));
                 continue;
             }
@@ -181,14 +182,18 @@ impl Inner {
     ) -> Vec<Answer> {
         let all = |error: v1::Error| vec![Err(error); count];
         let response = match proposed {
-            Err(_) => return all(wire_error(ErrorCode::DeadlineExceeded, "not committed in time; it may yet be")),
+            Err(_) => {
+                return all(wire_error(ErrorCode::DeadlineExceeded, "not committed in time; it may yet be"));
+            }
             // It may have been appended before the group stopped.
             Ok(Err(RaftError::Fatal(why))) => return all(ambiguous(&format!("the replica stopped: {why}"))),
             Ok(Err(error)) => return all(raft_error(error)),
             Ok(Ok((_, response))) => response,
         };
         match decode_outcomes(&response) {
-            Ok(outcomes) if outcomes.outcomes.len() == count => outcomes.outcomes.into_iter().map(Ok).collect(),
+            Ok(outcomes) if outcomes.outcomes.len() == count => {
+                outcomes.outcomes.into_iter().map(Ok).collect()
+            }
             // Applied before: its outcomes are gone.
             Ok(_) => all(ambiguous("it was applied, but its outcome is not known any more")),
             Err(error) => all(wire_error(ErrorCode::Internal, error.to_string())),
@@ -206,5 +211,8 @@ fn ambiguous(why: &str) -> v1::Error {
 }
 
 fn disk_full() -> v1::Error {
-    wire_error(ErrorCode::DiskFull, "the disk of the leader is full; deletes still work: remove data, or add space or stores")
+    wire_error(
+        ErrorCode::DiskFull,
+        "the disk of the leader is full; deletes still work: remove data, or add space or stores",
+    )
 }

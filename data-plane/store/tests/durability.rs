@@ -26,9 +26,7 @@ async fn everything_acknowledged_is_there_after_all_stores_restarted() {
         assert_eq!(caller.get(&format!("k{i}")).await.expect("there").value, vec![i; 3000]);
     }
     for node in &cluster.nodes {
-        cluster.control
-            .wait("readiness", |_| node.running.as_ref().and_then(|r| r.readiness().ok()))
-            .await;
+        cluster.control.wait("readiness", |_| node.running.as_ref().and_then(|r| r.readiness().ok())).await;
     }
 }
 
@@ -71,7 +69,8 @@ async fn a_leader_that_loses_power_is_replaced_and_catches_up_later() {
     assert_eq!(caller.get("before").await.expect("there").value, "1");
     cluster.up(leader).await.expect("it recovers");
     let store = cluster.nodes[leader].store_id;
-    cluster.control
+    cluster
+        .control
         .wait("it to catch up", |control| {
             let best = control.report(control.leader(11)?, 11)?;
             let ours = control.report(store, 11)?;
@@ -105,7 +104,8 @@ async fn a_store_that_missed_what_was_purged_catches_up_by_a_snapshot() {
     let id = Some(v1::RequestId { client: 5, seq: 1, first_attempt_ms: 1_700_000_000_000 });
     caller.write(vec![counted.clone()], id).await.expect("counted");
     cluster.up(away).await.expect("it starts again");
-    cluster.control
+    cluster
+        .control
         .wait("it to catch up", |control| {
             let best = control.report(control.leader(11)?, 11)?;
             let ours = control.report(store, 11)?;
@@ -164,10 +164,64 @@ async fn a_full_disk_refuses_new_data_and_serves_again_when_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_value_takes_its_replica_out_of_service_and_nobody_reads_it() {
+    let mut cluster = Cluster::start(3).await;
+    let caller = cluster.caller();
+    let marker = vec![0xA7u8; 50_000];
+    caller.put_once("damaged", marker.clone(), 1).await.expect("written");
+    let damaged = cluster.leader().await;
+    for i in 0..3 {
+        cluster.down(i).await;
+    }
+    // One byte in the middle of the value, where it lies in one store's log.
+    let log = cluster.nodes[damaged].dir.join("log");
+    let mut found = None;
+    for entry in std::fs::read_dir(&log).expect("the log") {
+        let path = entry.expect("a file").path();
+        let bytes = std::fs::read(&path).expect("readable");
+        found = found.or_else(|| bytes.windows(1000).position(|w| w == &marker[..1000]).map(|at| (path, at)));
+    }
+    let (path, at) = found.expect("the value is in the log");
+    cluster.nodes[damaged].fs.flip(&path, at as u64 + 25_000, 0x01).expect("flipped");
+    for i in 0..3 {
+        if let Err(error) = cluster.up(i).await {
+            // The log noticed before anybody read: that is as good.
+            assert!(i == damaged && error.to_string().contains("corrupt"), "{error}");
+        }
+    }
+    if cluster.nodes[damaged].running.is_some() {
+        let store = cluster.nodes[damaged].store_id;
+        let leader = cluster.leader().await;
+        if leader != damaged {
+            let request = v1::TransferLeaderRequest {
+                authority: cluster.authority(cluster.nodes[leader].store_id),
+                shard_id: 11,
+                to_replica_id: 101 + damaged as u64,
+            };
+            let moved = cluster.admin(leader).transfer_leader(request).await.expect("an answer").into_inner();
+            assert_eq!(moved.error, None);
+        }
+        let read = tokio::spawn({
+            let caller = caller.clone();
+            async move { caller.get("damaged").await }
+        });
+        let fault = |control: &support::State| {
+            control.report(store, 11).map(|r| r.fault.clone()).filter(|fault| !fault.is_empty())
+        };
+        let fault = cluster.control.wait("the fault to be reported", fault).await;
+        assert!(fault.contains("corrupt"), "{fault}");
+        assert_eq!(read.await.expect("a reader").expect("another replica has it").value, marker);
+    }
+    let record = caller.get("damaged").await.expect("another replica has it");
+    assert_eq!(record.value, marker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_in_use_or_of_another_cluster_is_refused() {
     let mut cluster = Cluster::start(1).await;
     let config = {
-        let mut config = undb_store::Config::new(&cluster.nodes[0].dir, vec![cluster.control.address.clone()]);
+        let mut config =
+            undb_store::Config::new(&cluster.nodes[0].dir, vec![cluster.control.address.clone()]);
         config.listen = "127.0.0.1:0".into();
         config
     };

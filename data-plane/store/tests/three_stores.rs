@@ -3,6 +3,7 @@
 mod support;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use support::{Caller, Cluster, linear};
 use undb_proto::v1;
 use undb_proto::v1::ErrorCode;
@@ -119,6 +120,9 @@ async fn requests_that_do_not_fit_are_refused_with_what_helps() {
     assert_eq!(error.shards[0].epoch, Some(v1::Epoch { version: 1, conf: 1 }));
 
     let follower = cluster.nodes[(leader + 1) % 3].store_id;
+    let told =
+        |control: &support::State| (control.report(follower, 11)?.leader_replica_id != 0).then_some(());
+    cluster.control.wait("the follower to hear of its leader", told).await;
     let answer = caller.attempt(follower, caller.header(follower), get()).await.expect("an answer");
     let error = answer.expect_err("it does not lead");
     assert_eq!((error.code(), error.leader_store_id), (ErrorCode::NotLeader, store));
@@ -174,11 +178,8 @@ async fn a_replica_moves_to_a_fourth_store_and_the_old_copy_goes_only_by_order()
     cluster.shard.epoch = Some(v1::Epoch { version: 1, conf: 1 });
     cluster.create(3, 104, false).await.expect("created");
     let mut replicas = cluster.shard.replicas.clone();
-    replicas[leaving] = v1::Replica {
-        replica_id: 104,
-        store_id: cluster.nodes[3].store_id,
-        role: v1::Role::Voter as i32,
-    };
+    replicas[leaving] =
+        v1::Replica { replica_id: 104, store_id: cluster.nodes[3].store_id, role: v1::Role::Voter as i32 };
     let change = |conf| v1::ChangeMembersRequest {
         authority: cluster.authority(cluster.nodes[leader].store_id),
         shard_id: cluster.shard.shard_id,
@@ -203,7 +204,8 @@ async fn a_replica_moves_to_a_fourth_store_and_the_old_copy_goes_only_by_order()
         epoch: Some(epoch),
     };
     let older = v1::Epoch { version: 0, conf: 9 };
-    let refused = cluster.admin(leaving).destroy_replica(destroy(older)).await.expect("an answer").into_inner();
+    let refused =
+        cluster.admin(leaving).destroy_replica(destroy(older)).await.expect("an answer").into_inner();
     assert_eq!(refused.error.map(|e| e.code()), Some(ErrorCode::EpochNotMatch));
     let done = cluster.admin(leaving).destroy_replica(destroy(epoch)).await.expect("an answer").into_inner();
     assert_eq!(done.error, None);
@@ -229,7 +231,8 @@ async fn an_expired_record_is_gone_for_every_later_reader() {
     // A leader whose clock is behind does not show it again.
     cluster.clock.set_wall_ms(1_700_000_000_000);
     assert_eq!(caller.get("k").await, None);
-    cluster.control
+    cluster
+        .control
         .wait("the sweep", |control| {
             let report = control.report(control.leader(11)?, 11)?;
             (report.live_keys == 0).then_some(())
@@ -243,9 +246,8 @@ async fn an_expired_record_is_gone_for_every_later_reader() {
 async fn a_register_is_linearizable_while_leaders_end() {
     let mut cluster = Cluster::start(3).await;
     let clock = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let clients: Vec<_> = (0..4u64)
-        .map(|client| tokio::spawn(run_client(cluster.caller(), clock.clone(), client)))
-        .collect();
+    let clients: Vec<_> =
+        (0..4u64).map(|client| tokio::spawn(run_client(cluster.caller(), clock.clone(), client))).collect();
     for round in 0..2 {
         let leader = cluster.leader().await;
         match round {
@@ -304,6 +306,33 @@ fn number(value: &[u8]) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_with_more_requests_than_the_session_may_have_is_answered_whole() {
+    let cluster = Cluster::start_tuned(3, |config| config.limits.session_requests = 4).await;
+    let caller = cluster.caller();
+    caller.put("k", "v").await.expect("written");
+    let node = &cluster.nodes[cluster.leader().await];
+    let request = |id: u64| {
+        let op = match id % 2 {
+            0 => Op::Get(v1::GetRequest { keys: vec!["k".into()], ..Default::default() }),
+            _ => Op::Write(v1::WriteRequest { mutations: vec![put(&format!("n{id}"), "v")] }),
+        };
+        v1::KvRequest { id, header: Some(caller.header(node.store_id)), op: Some(op) }
+    };
+    let message = v1::KvRequests { requests: (1..=40).map(request).collect() };
+    let mut client =
+        v1::kv_client::KvClient::new(undb_runtime::rpc::channel(&node.address).expect("an address"));
+    let outbound = futures::stream::iter([message]).chain(futures::stream::pending());
+    let mut inbound = client.session(outbound).await.expect("a session").into_inner();
+    let mut answered = std::collections::BTreeSet::new();
+    while answered.len() < 40 {
+        let message =
+            tokio::time::timeout(support::PATIENCE, inbound.message()).await.expect("no standstill");
+        answered.extend(message.expect("answers").expect("more").responses.into_iter().map(|r| r.id));
+    }
+    assert_eq!(answered, (1..=40).collect());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_clients_share_entries_and_every_write_is_there() {
     let cluster = Cluster::start(3).await;
     let caller = cluster.caller();
@@ -331,7 +360,13 @@ async fn many_clients_share_entries_and_every_write_is_there() {
     };
     assert_eq!(caller.scan(scan).await.records.len(), 320);
     let Answer::Get(many) = caller
-        .call(Op::Get(v1::GetRequest { keys: vec!["k00-0".into(), "nope".into(), "k31-9".into()], ..Default::default() }), None)
+        .call(
+            Op::Get(v1::GetRequest {
+                keys: vec!["k00-0".into(), "nope".into(), "k31-9".into()],
+                ..Default::default()
+            }),
+            None,
+        )
         .await
         .expect("read")
     else {

@@ -116,8 +116,7 @@ impl Replicas {
     /// Writes one, durably.
     pub fn write(&self, descriptor: &Descriptor) -> Result<(), StoreError> {
         let path = self.path(descriptor.group());
-        let bytes =
-            serde_json::to_vec_pretty(descriptor).map_err(|e| StoreError::Internal(e.to_string()))?;
+        let bytes = serde_json::to_vec_pretty(descriptor).map_err(|e| StoreError::Internal(e.to_string()))?;
         undb_vfs::write_file_atomic(&*self.fs, &path, &bytes)
             .map_err(|source| StoreError::Io { path, source })
     }

@@ -31,12 +31,7 @@ struct VersionOnly {
 impl Identity {
     /// A new one that has not registered.
     pub fn generate() -> Self {
-        Self {
-            format_version: FORMAT_VERSION,
-            cluster_id: String::new(),
-            uuid: random_uuid(),
-            store_id: 0,
-        }
+        Self { format_version: FORMAT_VERSION, cluster_id: String::new(), uuid: random_uuid(), store_id: 0 }
     }
 
     /// True when metadata knows this store.

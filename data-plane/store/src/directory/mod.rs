@@ -100,8 +100,7 @@ impl Directory {
         }
         let bytes = undb_vfs::read_file(&*self.fs, &path)
             .map_err(|source| StoreError::Io { path: path.clone(), source })?;
-        serde_json::from_slice(&bytes)
-            .map_err(|e| StoreError::Corrupt { path, detail: e.to_string() })
+        serde_json::from_slice(&bytes).map_err(|e| StoreError::Corrupt { path, detail: e.to_string() })
     }
 }
 

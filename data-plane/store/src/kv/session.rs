@@ -140,7 +140,15 @@ impl Session {
                 Some(Op::Scan(_)) => Kind::Scan,
                 _ => Kind::Get,
             };
-            let reply = Reply { id, queue, slot, bytes, kind, began: Instant::now(), meters: self.store.meters.clone() };
+            let reply = Reply {
+                id,
+                queue,
+                slot,
+                bytes,
+                kind,
+                began: Instant::now(),
+                meters: self.store.meters.clone(),
+            };
             if over {
                 reply.send(Err(busy("the store's memory for requests is in use", 50)));
                 continue;
@@ -153,7 +161,8 @@ impl Session {
     fn dispatch(&self, request: KvRequest, reply: Reply, begun: &mut Begun) {
         let header = request.header.unwrap_or_default();
         let Some(op) = request.op else {
-            return reply.send(Err(wire_error(ErrorCode::NotSupported, "this store does not know the operation")));
+            return reply
+                .send(Err(wire_error(ErrorCode::NotSupported, "this store does not know the operation")));
         };
         let replica = match self.replica(&header, &op) {
             Ok(replica) => replica,

@@ -61,8 +61,13 @@ impl Session {
 
 impl Caller {
     pub fn new(control: Arc<FakeControl>, shard: v1::Shard) -> Self {
-        let inner =
-            Inner { control, shard, sessions: Default::default(), guess: AtomicU64::new(1), ids: AtomicU64::new(1) };
+        let inner = Inner {
+            control,
+            shard,
+            sessions: Default::default(),
+            guess: AtomicU64::new(1),
+            ids: AtomicU64::new(1),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -132,7 +137,10 @@ impl Caller {
                 ErrorCode::NotLeader if error.leader_store_id != 0 => {
                     self.inner.guess.store(error.leader_store_id, Ordering::Relaxed);
                 }
-                ErrorCode::NotLeader | ErrorCode::Unavailable | ErrorCode::Ambiguous | ErrorCode::ShardNotFound => {
+                ErrorCode::NotLeader
+                | ErrorCode::Unavailable
+                | ErrorCode::Ambiguous
+                | ErrorCode::ShardNotFound => {
                     let stores = self.inner.control.state.lock().stores.len() as u64;
                     self.inner.guess.store(store % stores + 1, Ordering::Relaxed);
                 }
@@ -159,13 +167,21 @@ impl Caller {
     }
 
     /// A put that is safe to retry; `seq` must not repeat within a test.
-    pub async fn put_once(&self, key: &str, value: impl Into<Bytes>, seq: u64) -> Result<v1::WriteResponse, v1::Error> {
+    pub async fn put_once(
+        &self,
+        key: &str,
+        value: impl Into<Bytes>,
+        seq: u64,
+    ) -> Result<v1::WriteResponse, v1::Error> {
         let id = v1::RequestId { client: 9, seq, first_attempt_ms: 1_700_000_000_000 };
         self.write(vec![put(key, value)], Some(id)).await
     }
 
     pub async fn get(&self, key: &str) -> Option<v1::Record> {
-        let op = Op::Get(v1::GetRequest { keys: vec![Bytes::copy_from_slice(key.as_bytes())], ..Default::default() });
+        let op = Op::Get(v1::GetRequest {
+            keys: vec![Bytes::copy_from_slice(key.as_bytes())],
+            ..Default::default()
+        });
         match self.call(op, None).await.expect("a read succeeds in the end") {
             Answer::Get(mut response) => response.records.remove(0).record,
             other => panic!("a get was answered with {other:?}"),

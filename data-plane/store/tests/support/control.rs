@@ -24,7 +24,8 @@ impl State {
     /// The store that leads a shard; of several that say so the one of the highest term, and only when
     /// nobody knows a higher one.
     pub fn leader(&self, shard: u64) -> Option<u64> {
-        let reports = self.heartbeats.iter().flat_map(|(store, h)| h.replicas.iter().map(move |r| (store, r)));
+        let reports =
+            self.heartbeats.iter().flat_map(|(store, h)| h.replicas.iter().map(move |r| (store, r)));
         let ours = reports.filter(|(_, r)| r.shard.as_ref().is_some_and(|s| s.shard_id == shard));
         let newest = ours.clone().map(|(_, r)| r.term).max()?;
         ours.filter(|(_, r)| r.is_leader && r.term == newest).map(|(store, _)| *store).next()
@@ -48,8 +49,8 @@ impl FakeControl {
         let address = listener.local_addr().expect("bound").to_string();
         let state = Mutex::new(State { lease: 1, ..State::default() });
         let control = Arc::new(FakeControl { address, state, changed: watch::channel(0).0 });
-        let service = ControlServer::new(Service(control.clone()))
-            .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
+        let service =
+            ControlServer::new(Service(control.clone())).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
         let shutdown = Shutdown::new(Duration::from_secs(1));
         tokio::spawn(rpc::serve(listener, rpc::Routes::new(service), shutdown));
         control
@@ -119,7 +120,12 @@ impl Control for Service {
         state.stores.insert(store_id, record.clone());
         let cluster_id = "test".into();
         let store = Some(record);
-        Ok(Response::new(v1::RegisterStoreResponse { cluster_id, incarnation: 1, store, ..Default::default() }))
+        Ok(Response::new(v1::RegisterStoreResponse {
+            cluster_id,
+            incarnation: 1,
+            store,
+            ..Default::default()
+        }))
     }
 
     async fn heartbeat(

@@ -7,7 +7,7 @@ mod control;
 pub mod linear;
 
 pub use caller::Caller;
-pub use control::FakeControl;
+pub use control::{FakeControl, State};
 
 use std::path::PathBuf;
 use std::sync::Arc;
