@@ -99,14 +99,19 @@ impl Stanza {
 }
 
 /// Calls `each` with every stanza that has a key of its own; the first of several counts.
-fn stanzas(file: &PathBuf, part: usize, mut each: impl FnMut(Stanza) -> std::io::Result<()>) -> Result<usize, Failed> {
+fn stanzas(
+    file: &PathBuf,
+    part: usize,
+    mut each: impl FnMut(Stanza) -> std::io::Result<()>,
+) -> Result<usize, Failed> {
     let mut seen = std::collections::HashSet::new();
     let mut text = String::new();
     let mut finish = |text: &mut String| -> Result<bool, Failed> {
         if text.is_empty() {
             return Ok(true);
         }
-        let stanza = Stanza::parse(std::mem::take(text)).ok_or("a stanza without Package, Version or Architecture")?;
+        let stanza =
+            Stanza::parse(std::mem::take(text)).ok_or("a stanza without Package, Version or Architecture")?;
         if seen.insert(stanza.key()) {
             each(stanza)?;
         }
@@ -140,7 +145,14 @@ fn convert(file: &PathBuf, part: usize) -> Result<(), Failed> {
 
 const GETS_AT_ONCE: usize = 256;
 
-async fn verify(file: &PathBuf, part: usize, table: &str, options: Options, scans: usize, seed: u64) -> Result<(), Failed> {
+async fn verify(
+    file: &PathBuf,
+    part: usize,
+    table: &str,
+    options: Options,
+    scans: usize,
+    seed: u64,
+) -> Result<(), Failed> {
     let mut source = BTreeMap::new();
     stanzas(file, part, |s| {
         source.insert(s.key(), s.text);
@@ -196,7 +208,8 @@ async fn compare_scans(
         let key = keys[rng.random_range(0..keys.len())];
         let len = rng.random_range(2..=8).min(key.len());
         let prefix = key.get(..len).unwrap_or(key);
-        let mut expected = source.range(prefix.to_owned()..).take_while(|(k, _)| k.starts_with(prefix)).peekable();
+        let mut expected =
+            source.range(prefix.to_owned()..).take_while(|(k, _)| k.starts_with(prefix)).peekable();
         let mut scan = table.scan(ScanOptions::prefix(prefix))?;
         let mut last = Vec::new();
         while let Some((key, record)) = scan.next().await? {

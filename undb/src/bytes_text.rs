@@ -81,8 +81,14 @@ mod tests {
 
     #[test]
     fn sizes_and_spans_are_short() {
-        assert_eq!((size(17).as_str(), size(1536).as_str(), size(3 << 30).as_str()), ("17 B", "1.5 KiB", "3.0 GiB"));
-        assert_eq!((span(7.25).as_str(), span(310.0).as_str(), span(7380.0).as_str()), ("7.2s", "5m10s", "2h03m"));
+        assert_eq!(
+            (size(17).as_str(), size(1536).as_str(), size(3 << 30).as_str()),
+            ("17 B", "1.5 KiB", "3.0 GiB")
+        );
+        assert_eq!(
+            (span(7.25).as_str(), span(310.0).as_str(), span(7380.0).as_str()),
+            ("7.2s", "5m10s", "2h03m")
+        );
         assert_eq!(span(f64::INFINITY), "?");
     }
 }

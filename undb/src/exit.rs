@@ -123,7 +123,9 @@ fn exit_of(code: ErrorCode) -> Exit {
 /// The next step, where the error itself does not say it.
 fn next_step(code: ErrorCode) -> &'static str {
     match code {
-        ErrorCode::TableNotFound => "; `undb get tables` lists those that exist, `undb apply -f FILE` creates one",
+        ErrorCode::TableNotFound => {
+            "; `undb get tables` lists those that exist, `undb apply -f FILE` creates one"
+        }
         ErrorCode::Unauthenticated => "; give --token-file FILE or set UNDB_TOKEN",
         ErrorCode::Ambiguous => "; read the record before you decide to repeat it",
         ErrorCode::DiskFull => "; `undb get stores` shows which store is full",
@@ -136,7 +138,9 @@ impl From<undb_sdk::Error> for Failure {
         let code = error.code();
         let message = error.to_string();
         let next = match &error {
-            undb_sdk::Error::Unreachable { .. } => "; is it running? `undb dev` starts one, --endpoint or UNDB_ENDPOINT names another",
+            undb_sdk::Error::Unreachable { .. } => {
+                "; is it running? `undb dev` starts one, --endpoint or UNDB_ENDPOINT names another"
+            }
             _ if message.contains("--token-file") || message.contains("undb ") => "",
             _ => next_step(code),
         };
@@ -168,9 +172,22 @@ mod tests {
     #[test]
     fn every_exit_code_is_documented() {
         for exit in [
-            Exit::Ok, Exit::Absent, Exit::Usage, Exit::Unavailable, Exit::Denied, Exit::NotFound, Exit::Invalid,
-            Exit::Condition, Exit::Ambiguous, Exit::Unsupported, Exit::Partial, Exit::Local, Exit::Corrupt,
-            Exit::Unhealthy, Exit::Internal, Exit::Interrupted,
+            Exit::Ok,
+            Exit::Absent,
+            Exit::Usage,
+            Exit::Unavailable,
+            Exit::Denied,
+            Exit::NotFound,
+            Exit::Invalid,
+            Exit::Condition,
+            Exit::Ambiguous,
+            Exit::Unsupported,
+            Exit::Partial,
+            Exit::Local,
+            Exit::Corrupt,
+            Exit::Unhealthy,
+            Exit::Internal,
+            Exit::Interrupted,
         ] {
             let code = format!("{:<4}", exit as u8);
             assert!(TABLE.lines().any(|line| line.starts_with(&code)), "{exit:?}");

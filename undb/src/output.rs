@@ -50,7 +50,9 @@ pub fn objects(objects: &[Value], format: Format, columns: &[Column]) -> Outcome
             // One object alone, several as a list: what kubectl does, so that jq scripts carry over.
             let value = match objects {
                 [one] => one.clone(),
-                many => serde_json::json!({"apiVersion": undb_spec::API_VERSION, "kind": "List", "items": many}),
+                many => {
+                    serde_json::json!({"apiVersion": undb_spec::API_VERSION, "kind": "List", "items": many})
+                }
             };
             line(serde_json::to_string_pretty(&value).map_err(Failure::internal)?)
         }
@@ -117,6 +119,9 @@ mod tests {
     #[test]
     fn a_missing_field_is_a_dash() {
         let object = serde_json::json!({"a": {"b": 3, "c": ""}});
-        assert_eq!((field(&object, "/a/b"), field(&object, "/a/c"), field(&object, "/x")), ("3".into(), "-".into(), "-".into()));
+        assert_eq!(
+            (field(&object, "/a/b"), field(&object, "/a/c"), field(&object, "/x")),
+            ("3".into(), "-".into(), "-".into())
+        );
     }
 }

@@ -19,8 +19,8 @@ fn the_exit_codes_are_documented() {
 #[test]
 fn every_command_has_help_with_an_example() {
     for command in [
-        "dev", "run", "apply", "get", "describe", "delete", "undelete", "status", "kv", "kv put", "kv get", "kv del",
-        "kv scan", "kv cas", "kv incr", "kv ttl", "import", "bench", "bench kv", "inspect",
+        "dev", "run", "apply", "get", "describe", "delete", "undelete", "status", "kv", "kv put", "kv get",
+        "kv del", "kv scan", "kv cas", "kv incr", "kv ttl", "import", "bench", "bench kv", "inspect",
     ] {
         let words: Vec<&str> = ["help"].into_iter().chain(command.split(' ')).collect();
         let ran = undb(&words);
@@ -81,8 +81,11 @@ fn a_missing_token_file_exits_11() {
 fn wrong_yaml_is_told_with_line_and_column_before_anything_is_sent() {
     let dir = tempfile::tempdir().expect("temp dir");
     let file = dir.path().join("t.yaml");
-    std::fs::write(&file, "apiVersion: undb.io/v1alpha1\nkind: Table\nmetadata: {name: t}\nspec:\n  replicas: 3\n")
-        .expect("write");
+    std::fs::write(
+        &file,
+        "apiVersion: undb.io/v1alpha1\nkind: Table\nmetadata: {name: t}\nspec:\n  replicas: 3\n",
+    )
+    .expect("write");
     let ran = undb(&["apply", "-f", &file.to_string_lossy(), "--endpoint", NOBODY]);
     assert_eq!(ran.code, 6, "{}", ran.stderr);
     assert!(ran.stderr.contains("t.yaml:5:3: spec.replicas: unknown field"), "{}", ran.stderr);
@@ -110,7 +113,11 @@ fn each_role_prints_its_configuration_and_refuses_a_wrong_one() {
         std::fs::write(&file, format!("{}\nnonsense = 1\n", ran.text())).expect("write");
         let ran = undb(&["run", role, "--config", &file.to_string_lossy()]);
         assert_eq!(ran.code, 6, "{role}: {}", ran.stderr);
-        assert!(ran.stderr.contains("nonsense") && ran.stderr.contains(&format!("{role}.toml:")), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("nonsense") && ran.stderr.contains(&format!("{role}.toml:")),
+            "{}",
+            ran.stderr
+        );
     }
     assert_eq!(undb(&["run", "store", "--config", "/nowhere/store.toml"]).code, 11);
 }
@@ -129,7 +136,8 @@ fn a_port_in_use_is_told_by_the_name_of_its_flag() {
     let address = taken.local_addr().expect("bound").to_string();
     let dir = tempfile::tempdir().expect("temp dir");
     let dir = dir.path().to_string_lossy().into_owned();
-    let ran = undb(&["dev", "--dir", &dir, "--api", "127.0.0.1:0", "--resp", &address, "--http", "127.0.0.1:0"]);
+    let ran =
+        undb(&["dev", "--dir", &dir, "--api", "127.0.0.1:0", "--resp", &address, "--http", "127.0.0.1:0"]);
     assert_eq!(ran.code, 11);
     assert!(ran.stderr.contains("port is in use") && ran.stderr.contains("--resp"), "{}", ran.stderr);
 }

@@ -44,7 +44,8 @@ fn records(dev: &Dev) {
     assert_eq!(dev.run_fed(&["kv", "put", "binary"], &bytes).code, 0);
     assert_eq!(dev.run(&["kv", "get", "binary"]).stdout, bytes);
 
-    let json: serde_json::Value = serde_json::from_str(&dev.good(&["kv", "get", "greeting", "--json"])).expect("json");
+    let json: serde_json::Value =
+        serde_json::from_str(&dev.good(&["kv", "get", "greeting", "--json"])).expect("json");
     assert_eq!(json["value"], "hello");
     assert_eq!(dev.run(&["kv", "cas", "greeting", "hi", "--expect", "nope"]).code, 7);
     let version = json["version"].to_string();
@@ -69,7 +70,10 @@ fn records(dev: &Dev) {
         dev.good(&["kv", "scan", "--prefix", "user:"]),
         "user:1\tage\tv\nuser:1\tname\tv\nuser:2\tname\tv\n"
     );
-    assert_eq!(dev.good(&["kv", "scan", "--key", "user:1", "--reverse", "--limit", "1"]), "user:1\tname\tv\n");
+    assert_eq!(
+        dev.good(&["kv", "scan", "--key", "user:1", "--reverse", "--limit", "1"]),
+        "user:1\tname\tv\n"
+    );
     assert_eq!(dev.good(&["kv", "del", "--prefix", "user:"]), "3 deleted\n");
     assert_eq!(dev.run(&["kv", "del", "binary"]).code, 0);
     assert_eq!(dev.run(&["kv", "del", "binary"]).code, 1);
@@ -119,7 +123,15 @@ fn import(dev: &Dev, dir: &Path) {
 
 fn in_use(data: &Path) {
     let ran = undb(&[
-        "dev", "--dir", &data.to_string_lossy(), "--api", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
+        "dev",
+        "--dir",
+        &data.to_string_lossy(),
+        "--api",
+        "127.0.0.1:0",
+        "--resp",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
     ]);
     assert_eq!(ran.code, 11, "{}", ran.stderr);
     assert!(ran.stderr.contains("in use by process"), "{}", ran.stderr);

@@ -153,8 +153,10 @@ impl Document<'_> {
 fn problem(document: &Document<'_>, tree: Option<&Tree>, error: &serde_yaml::Error) -> Problem {
     let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let at = error.location().map(|l| (number(l.line()), number(l.column())));
-    let path = at.zip(tree).map(|(at, tree)| tree.path_at(at)).unwrap_or_default();
-    Problem { at: at.map(|at| document.place(at)), path, message: message_of(error) }
+    let message = message_of(error);
+    let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    let path = at.zip(tree).map(|(at, tree)| tree.path_at(at, unknown)).unwrap_or_default();
+    Problem { at: at.map(|at| document.place(at)), path, message }
 }
 
 /// The library's first line without the place, which we print ourselves.

@@ -44,12 +44,14 @@ impl Tree {
         found
     }
 
-    /// The path of the field whose key or value stands at a place; empty: none does.
-    pub(crate) fn path_at(&self, at: Place) -> String {
+    /// The path of the field whose key or value stands at a place; empty: none does. `named`: the field
+    /// that is meant, where several begin there.
+    pub(crate) fn path_at(&self, at: Place, named: Option<&str>) -> String {
         let mut paths = Vec::new();
         self.paths_at(at, String::new(), 0, &mut paths);
         // A container begins where its first field does: the shallowest is the one that is meant.
-        paths.into_iter().next().unwrap_or_default()
+        let is_meant = |path: &&String| path.rsplit('.').next() == named;
+        paths.iter().find(is_meant).or(paths.first()).cloned().unwrap_or_default()
     }
 
     fn paths_at(&self, at: Place, prefix: String, depth: usize, out: &mut Vec<String>) {

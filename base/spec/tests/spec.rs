@@ -83,6 +83,8 @@ fn defaults_fill_a_table_of_a_name_only() {
 fn an_unknown_field_is_named_with_its_place() {
     let text = refused(&table("  ttlSeconds: 0\n  replcation: {factor: 3}\n"));
     assert!(text.starts_with("t.yaml:6:3: spec.replcation: unknown field `replcation`"), "{text}");
+    let text = refused(&table("  replicas: 3\n"));
+    assert!(text.starts_with("t.yaml:5:3: spec.replicas: unknown field `replicas`"), "{text}");
 }
 
 #[test]

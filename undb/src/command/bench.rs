@@ -112,7 +112,10 @@ pub async fn run(args: Args) -> Outcome {
         output::line(report.row())?;
     }
     match &report.error {
-        Some(error) => Err(Failure::new(Exit::Partial, format!("{} requests failed, one of them: {error}", report.errors))),
+        Some(error) => Err(Failure::new(
+            Exit::Partial,
+            format!("{} requests failed, one of them: {error}", report.errors),
+        )),
         None => Ok(Exit::Ok),
     }
 }

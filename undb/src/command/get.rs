@@ -1,9 +1,9 @@
 //! `undb get`: what is there, as columns, JSON or YAML.
 
+use crate::bytes_text;
 use crate::connect::Connect;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{self, Column, Format, field};
-use crate::bytes_text;
 use serde_json::Value;
 
 const EXAMPLES: &str = "\
@@ -113,14 +113,18 @@ pub async fn fetch(admin: &undb_sdk::Admin, kind: Kind, name: &str, table: &str)
     if objects.is_empty() && !name.is_empty() {
         return Err(not_found(kind, name));
     }
-    let parse = |json: &String| serde_json::from_str(json).map_err(|e| Failure::internal(format!("bad object: {e}")));
+    let parse =
+        |json: &String| serde_json::from_str(json).map_err(|e| Failure::internal(format!("bad object: {e}")));
     objects.iter().map(parse).collect()
 }
 
 /// The failure for a name that does not exist.
 pub fn not_found(kind: Kind, name: &str) -> Failure {
     let plural = kind.as_str();
-    Failure::new(Exit::NotFound, format!("there is no {} `{name}`; `undb get {plural}` lists them", plural.trim_end_matches('s')))
+    Failure::new(
+        Exit::NotFound,
+        format!("there is no {} `{name}`; `undb get {plural}` lists them", plural.trim_end_matches('s')),
+    )
 }
 
 const fn column(title: &'static str, cell: fn(&Value) -> String) -> Column {

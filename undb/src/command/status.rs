@@ -57,7 +57,11 @@ fn as_text(s: &v1::StatusResponse) -> String {
         "shards    {} of {} available, {} under-replicated\n",
         s.shards_available, s.shards, s.shards_under_replicated
     ));
-    out.push_str(&format!("stores    {} of {} alive\n", s.stores.iter().filter(|s| s.alive).count(), s.stores.len()));
+    out.push_str(&format!(
+        "stores    {} of {} alive\n",
+        s.stores.iter().filter(|s| s.alive).count(),
+        s.stores.len()
+    ));
     let mut rows = vec![
         ["  STORE", "ALIVE", "ZONE", "REPLICAS", "LEADERS", "LIVE", "DISK", "FREE", "ADDRESS"]
             .map(String::from)

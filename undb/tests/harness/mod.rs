@@ -29,7 +29,9 @@ impl Ran {
 /// The binary, without what this machine's environment would say to it.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_undb"));
-    for name in ["UNDB_ENDPOINT", "UNDB_TOKEN", "UNDB_TOKEN_FILE", "UNDB_LOG", "UNDB_LOG_FORMAT", "UNDB_ADMIN"] {
+    for name in
+        ["UNDB_ENDPOINT", "UNDB_TOKEN", "UNDB_TOKEN_FILE", "UNDB_LOG", "UNDB_LOG_FORMAT", "UNDB_ADMIN"]
+    {
         command.env_remove(name);
     }
     command

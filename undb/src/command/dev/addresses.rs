@@ -33,7 +33,9 @@ impl Addresses {
         }
         let api = resolve("--api", &args.api).await?;
         if api.iter().any(|a| a.ip().is_unspecified() && a.port() == 0) {
-            return Err(Failure::usage("--api on all interfaces needs a port of its own; write for example 0.0.0.0:7380"));
+            return Err(Failure::usage(
+                "--api on all interfaces needs a port of its own; write for example 0.0.0.0:7380",
+            ));
         }
         let api_advertise = api.first().filter(|a| a.ip().is_unspecified()).map(|a| match a {
             SocketAddr::V4(_) => format!("127.0.0.1:{}", a.port()),
@@ -45,7 +47,9 @@ impl Addresses {
 }
 
 async fn resolve(flag: &str, address: &str) -> Outcome<Vec<SocketAddr>> {
-    let refuse = |why: String| Failure::usage(format!("{flag} {address}: {why}; write HOST:PORT, for example 127.0.0.1:7380"));
+    let refuse = |why: String| {
+        Failure::usage(format!("{flag} {address}: {why}; write HOST:PORT, for example 127.0.0.1:7380"))
+    };
     let found: Vec<SocketAddr> =
         tokio::net::lookup_host(address).await.map_err(|e| refuse(e.to_string()))?.collect();
     if found.is_empty() { Err(refuse("it names no address".into())) } else { Ok(found) }

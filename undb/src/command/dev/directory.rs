@@ -48,8 +48,12 @@ fn refuse_foreign(path: &Path) -> Outcome<()> {
     if path.join("dev.json").exists() || path.join("LOCK").exists() || entries.next().is_none() {
         return Ok(());
     }
-    let what = if path.join("identity.json").exists() { "is that of a single role" } else { "holds other files" };
-    Err(Failure::local(format!("{} {what}; give --dir a directory that is empty or was made by `undb dev`", path.display())))
+    let what =
+        if path.join("identity.json").exists() { "is that of a single role" } else { "holds other files" };
+    Err(Failure::local(format!(
+        "{} {what}; give --dir a directory that is empty or was made by `undb dev`",
+        path.display()
+    )))
 }
 
 fn in_use(path: &Path, error: &std::io::Error) -> Failure {

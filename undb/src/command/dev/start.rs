@@ -90,7 +90,8 @@ pub async fn start(
     };
     let proxy = undb_proxy::start(config, readiness, shutdown.clone()).await.map_err(proxy_failed)?;
     let (resp, http, tasks) = (proxy.resp, proxy.http, proxy.tasks);
-    let proxy = Part::new("proxy".into(), shutdown, async move { tasks.join().await.map_err(Failure::local) });
+    let proxy =
+        Part::new("proxy".into(), shutdown, async move { tasks.join().await.map_err(Failure::local) });
     Ok(Cluster { api, resp, http, proxy, stores, control })
 }
 
@@ -113,7 +114,12 @@ async fn start_control(
     let checks = running.readiness.clone();
     readiness.register("control plane", move || first_reason(&checks));
     let api = addresses.api_advertise.clone().unwrap_or_else(|| running.address.to_string());
-    let part = Part::new("control plane".into(), shutdown, async move { running.join().await.map_err(Failure::local) });
+    let part =
+        Part::new(
+            "control plane".into(),
+            shutdown,
+            async move { running.join().await.map_err(Failure::local) },
+        );
     Ok((part, api))
 }
 
@@ -150,6 +156,10 @@ async fn start_store(
     config.token = token.unwrap_or_default().to_owned();
     config.label = name.clone();
     config.stop_deadline_ms = STORE_STOP_MS;
+    // On a machine that also compiles, a slow moment must not look like a lost leader.
+    config.raft.heartbeat_ms = 400;
+    config.raft.election_min_ms = 2_000;
+    config.raft.election_max_ms = 3_000;
     let running = undb_store::start(config, shutdown.clone()).await.map_err(store_failed)?;
     readiness.register(name.clone(), running.readiness_check());
     Ok(Part::new(name, shutdown, async move { running.join().await.map_err(store_failed) }))
@@ -173,7 +183,10 @@ async fn wait_for_default_table(api: &str, token: Option<String>, stores: &[Part
         if started.elapsed() > READY_TIMEOUT {
             return Err(Failure::new(
                 Exit::Unavailable,
-                format!("the table `default` is not ready after {}s: {reason}; UNDB_LOG=info shows more", READY_TIMEOUT.as_secs()),
+                format!(
+                    "the table `default` is not ready after {}s: {reason}; UNDB_LOG=info shows more",
+                    READY_TIMEOUT.as_secs()
+                ),
             ));
         }
         if Instant::now() >= next_note {

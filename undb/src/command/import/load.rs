@@ -54,8 +54,12 @@ pub async fn load(
             waiting = None;
         }
         let room = under_way.len() < window.size();
-        let clear = waiting.as_ref().is_some_and(|b: &Batch| b.rows.iter().all(|r| !busy_keys.contains(&r.key)));
-        if room && clear && let Some(batch) = waiting.take() {
+        let clear =
+            waiting.as_ref().is_some_and(|b: &Batch| b.rows.iter().all(|r| !busy_keys.contains(&r.key)));
+        if room
+            && clear
+            && let Some(batch) = waiting.take()
+        {
             busy_keys.extend(batch.rows.iter().map(|r| r.key.clone()));
             under_way.push(write(table, batch, expiry));
             continue;
@@ -125,7 +129,10 @@ async fn write(table: &Table, batch: Batch, expiry: Expiry) -> Outcome<Written> 
         let Some(error) = last else { break };
         met = Met::Busy;
         if started.elapsed() > PATIENCE {
-            return Err(Failure::new(Exit::Unavailable, format!("no progress for {}s: {error}", PATIENCE.as_secs())));
+            return Err(Failure::new(
+                Exit::Unavailable,
+                format!("no progress for {}s: {error}", PATIENCE.as_secs()),
+            ));
         }
         left = again;
         tokio::time::sleep(backoff.next_delay()).await;
@@ -173,7 +180,8 @@ mod tests {
 
     #[test]
     fn of_rows_with_one_key_the_last_stays_in_its_place() {
-        let row = |line, key: &str| Row { line, key: Key::new(key.to_owned(), ""), value: bytes::Bytes::new() };
+        let row =
+            |line, key: &str| Row { line, key: Key::new(key.to_owned(), ""), value: bytes::Bytes::new() };
         let kept = last_of_each_key(vec![row(1, "a"), row(2, "b"), row(3, "a"), row(4, "c")]);
         assert_eq!(kept.iter().map(|r| r.line).collect::<Vec<_>>(), [2, 3, 4]);
     }

@@ -108,14 +108,14 @@ pub async fn run(args: Args) -> Outcome {
     // Connect first: a wrong table is found out before a large file is looked at.
     let client = args.on.connect.client().await?;
     let table = client.table(&args.on.table).await?;
-    let print = Print {
-        cluster: client.cluster_id(),
-        table: args.on.table.clone(),
-        mapping: mapping.describe(),
+    let print =
+        Print { cluster: client.cluster_id(), table: args.on.table.clone(), mapping: mapping.describe() };
+    let at = |named: &Option<PathBuf>, suffix: &str| {
+        named.clone().or_else(|| (!stdin).then(|| beside(&args.file, suffix)))
     };
-    let at = |named: &Option<PathBuf>, suffix: &str| named.clone().or_else(|| (!stdin).then(|| beside(&args.file, suffix)));
     let checkpoint_path = at(&args.checkpoint, ".undb-checkpoint").filter(|_| !stdin);
-    let rejected_path = at(&args.rejected, ".rejected.jsonl").unwrap_or_else(|| "stdin.rejected.jsonl".into());
+    let rejected_path =
+        at(&args.rejected, ".rejected.jsonl").unwrap_or_else(|| "stdin.rejected.jsonl".into());
 
     let start = match (&checkpoint_path, args.restart) {
         (Some(path), false) => Checkpoint::load(path, &args.file, &print)?.unwrap_or_default(),

@@ -64,7 +64,12 @@ impl Progress {
             let done = offset.saturating_sub(self.first_offset) as f64;
             let speed = done / self.elapsed().as_secs_f64().max(0.001);
             let seconds = total.saturating_sub(offset) as f64 / speed.max(0.001);
-            format!(", {:.1}% of {}, {} left", offset as f64 * 100.0 / (total.max(1)) as f64, size(total), span(seconds))
+            format!(
+                ", {:.1}% of {}, {} left",
+                offset as f64 * 100.0 / (total.max(1)) as f64,
+                size(total),
+                span(seconds)
+            )
         });
         eprintln!("{rows} rows, {rate:.0} rows/s{left}");
     }

@@ -72,7 +72,12 @@ impl Mapping {
     }
 
     /// A row of CSV with its header.
-    pub fn from_csv(&self, line: u64, header: &csv::ByteRecord, row: &csv::ByteRecord) -> Result<Row, Rejected> {
+    pub fn from_csv(
+        &self,
+        line: u64,
+        header: &csv::ByteRecord,
+        row: &csv::ByteRecord,
+    ) -> Result<Row, Rejected> {
         let refuse = |reason: String| Rejected { line, reason, row: joined(row, self.delimiter) };
         if row.len() != header.len() {
             return Err(refuse(format!("{} columns, the first line has {}", row.len(), header.len())));

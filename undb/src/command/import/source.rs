@@ -63,7 +63,8 @@ impl Source {
             }
             source.total = Some(meta.len());
             if source.mapping.format == Format::Csv && offset > 0 {
-                source.header = header(&mut file, source.mapping.delimiter).map_err(|e| csv_failed(path, &e))?;
+                source.header =
+                    header(&mut file, source.mapping.delimiter).map_err(|e| csv_failed(path, &e))?;
             }
             file.seek(SeekFrom::Start(offset)).map_err(failed)?;
             source.reader = Box::new(file);

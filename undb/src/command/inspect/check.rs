@@ -38,7 +38,9 @@ pub fn run(parts: &[Part], path: &Path) -> Outcome {
         0 => Ok(Exit::Ok),
         n => Err(Failure::new(
             Exit::Corrupt,
-            format!("{n} problems; keep the directory, and let the store come back empty: the others repair it"),
+            format!(
+                "{n} problems; keep the directory, and let the store come back empty: the others repair it"
+            ),
         )),
     }
 }
@@ -49,9 +51,9 @@ fn check(dir: &Path) -> Outcome<CheckReport> {
     if identity.is_none() {
         return Err(Failure::invalid(format!("{} has no identity.json", dir.display())));
     }
-    let _lock = fs.lock(&dir.join("LOCK")).map_err(|e| {
-        Failure::local(format!("{} is in use ({e}); stop the store first", dir.display()))
-    })?;
+    let _lock = fs
+        .lock(&dir.join("LOCK"))
+        .map_err(|e| Failure::local(format!("{} is in use ({e}); stop the store first", dir.display())))?;
     let log = Log::open(fs.clone(), &dir.join("log"), LogOptions::default()).map_err(|e| damaged(dir, e))?;
     let engine = Engine::open(fs, &dir.join("engine"), log.clone(), EngineOptions::default())
         .map_err(|e| damaged(dir, e))?;

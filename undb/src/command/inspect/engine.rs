@@ -19,7 +19,8 @@ pub fn print(fs: &dyn Fs, dir: &Path, out: &mut String) -> Outcome<()> {
     }
     for (name, what) in [("trees", "tree"), ("data", "data file"), ("trash", "being deleted")] {
         let path = dir.join(name);
-        let names = if path.exists() { fs.list(&path).map_err(|e| Failure::file(&path, &e))? } else { vec![] };
+        let names =
+            if path.exists() { fs.list(&path).map_err(|e| Failure::file(&path, &e))? } else { vec![] };
         for entry in names {
             out.push_str(&format!("{what:<14} {entry}  {}\n", size(bytes_of(&path.join(&entry)))));
         }
@@ -57,7 +58,12 @@ pub fn print_manifest(fs: &dyn Fs, path: &Path, out: &mut String) -> Outcome<()>
     out.push_str(&aligned(&rows));
     if !manifest.data.is_empty() {
         let mut rows = vec![["DATA FILE", "BYTES", "CLASS"].map(String::from).to_vec()];
-        rows.extend(manifest.data.iter().map(|(id, d)| vec![format!("{id:016x}"), size(d.bytes), d.class.to_string()]));
+        rows.extend(
+            manifest
+                .data
+                .iter()
+                .map(|(id, d)| vec![format!("{id:016x}"), size(d.bytes), d.class.to_string()]),
+        );
         out.push_str(&aligned(&rows));
     }
     Ok(())

@@ -25,7 +25,8 @@ pub fn print(fs: &dyn Fs, dir: &Path, out: &mut String) -> Outcome<()> {
         None => out.push_str("empty log\n"),
     }
     let segments = inspect::segments(fs, dir).map_err(|e| damaged(dir, e))?;
-    let mut rows = vec![["SEGMENT", "FILE", "STATE", "ENTRIES", "GROUPS", "CLASS"].map(String::from).to_vec()];
+    let mut rows =
+        vec![["SEGMENT", "FILE", "STATE", "ENTRIES", "GROUPS", "CLASS"].map(String::from).to_vec()];
     rows.extend(segments.iter().map(segment_row));
     out.push_str(&aligned(&rows));
     if let Some((segment, offset, why)) = &summary.cut {
@@ -37,7 +38,13 @@ pub fn print(fs: &dyn Fs, dir: &Path, out: &mut String) -> Outcome<()> {
     let mut rows = vec![["GROUP", "PURGED", "LAST", "COMMITTED", "VOTE"].map(String::from).to_vec()];
     for (group, state) in &summary.groups {
         let vote = state.vote.as_ref().map_or("-".into(), |v| format!("{} bytes", v.len()));
-        rows.push(vec![group.to_string(), position(state.purged), position(state.last), position(state.committed), vote]);
+        rows.push(vec![
+            group.to_string(),
+            position(state.purged),
+            position(state.last),
+            position(state.committed),
+            vote,
+        ]);
     }
     out.push_str(&aligned(&rows));
     Ok(())
@@ -69,7 +76,10 @@ pub fn print_segment(fs: &dyn Fs, dir: &Path, path: &Path, entries: bool, out: &
     let segments = inspect::segments(fs, dir).map_err(|e| damaged(dir, e))?;
     let known = segments.into_iter().find(|s| s.path.file_name() == path.file_name());
     let segment = known.ok_or_else(|| {
-        Failure::invalid(format!("{} is no file that UNDB writes; `undb help inspect` lists them", path.display()))
+        Failure::invalid(format!(
+            "{} is no file that UNDB writes; `undb help inspect` lists them",
+            path.display()
+        ))
     })?;
     let header = segment.header.map_err(|what| damaged(path, what))?;
     out.push_str(&format!(

@@ -28,7 +28,13 @@ pub fn print_image(fs: &dyn Fs, path: &Path, out: &mut String) -> Outcome<()> {
         image.format_version, image.revision, cluster.cluster_id, cluster.incarnation
     ));
     for store in &image.stores {
-        out.push_str(&format!("  store {} {} {:?} {}\n", store.store_id, store.address, store.state(), store.uuid));
+        out.push_str(&format!(
+            "  store {} {} {:?} {}\n",
+            store.store_id,
+            store.address,
+            store.state(),
+            store.uuid
+        ));
     }
     for class in &image.store_clusters {
         out.push_str(&format!("  storecluster {}\n", class.name));
@@ -38,7 +44,10 @@ pub fn print_image(fs: &dyn Fs, path: &Path, out: &mut String) -> Outcome<()> {
     }
     for shard in image.shards.iter().filter_map(|s| s.shard.as_ref()) {
         let stores: Vec<u64> = shard.replicas.iter().map(|r| r.store_id).collect();
-        out.push_str(&format!("  shard {} of table {} on stores {stores:?}\n", shard.shard_id, shard.table_id));
+        out.push_str(&format!(
+            "  shard {} of table {} on stores {stores:?}\n",
+            shard.shard_id, shard.table_id
+        ));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `undb inspect`: what lies on disk, read offline. Never needs a running cluster.
 //!
 //! ```text
-//! DIR   undb dev's directory -> meta/, store-N/ | a store's | a metadata member's | a log's | an engine's
+//! DIR   undb dev's directory -> control/meta/, store-N/ | a store's | a metadata member's | a log's | an engine's
 //! FILE  log segment | D-segment | MANIFEST | metadata image | identity.json | replicas/*.json
 //! --check   a stopped store: index references = segments = live bytes, every value read
 //! ```
@@ -106,20 +106,22 @@ pub struct Part {
     pub kind: Kind,
 }
 
-/// The directory itself, or those in it that are known.
+/// The directory itself, or those in it, at most two levels down, that are known.
 fn parts_of(path: &Path) -> Vec<Part> {
+    parts_within(path, LEVELS)
+}
+
+const LEVELS: usize = 2;
+
+fn parts_within(path: &Path, levels: usize) -> Vec<Part> {
     if let Some(kind) = kind_of(path) {
         return vec![Part { path: path.into(), kind }];
     }
+    let Some(below) = levels.checked_sub(1) else { return Vec::new() };
     let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
-    let mut parts: Vec<Part> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            Some(Part { kind: kind_of(&path)?, path })
-        })
-        .collect();
-    parts.sort_by(|a, b| a.path.cmp(&b.path));
-    parts
+    let mut children: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    children.sort();
+    children.iter().filter(|child| child.is_dir()).flat_map(|child| parts_within(child, below)).collect()
 }
 
 fn kind_of(path: &Path) -> Option<Kind> {

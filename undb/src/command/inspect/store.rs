@@ -11,7 +11,9 @@ use undb_vfs::Fs;
 pub fn print(fs: &dyn Fs, dir: &Path, out: &mut String) -> Outcome<()> {
     super::print_json(&dir.join("identity.json"), out)?;
     print_replicas(fs, &dir.join("replicas"), out)?;
-    for (name, print) in [("log", log::print as fn(&dyn Fs, &Path, &mut String) -> Outcome<()>), ("engine", engine::print)] {
+    for (name, print) in
+        [("log", log::print as fn(&dyn Fs, &Path, &mut String) -> Outcome<()>), ("engine", engine::print)]
+    {
         let path = dir.join(name);
         if path.exists() {
             out.push_str(&format!("-- {name}\n"));

@@ -36,7 +36,9 @@ pub async fn run(args: Args) -> Outcome {
         }
         let prefix = args.flags.argument(prefix, "--prefix")?;
         if prefix.is_empty() {
-            return Err(Failure::usage("an empty prefix would delete the whole table; `undb delete table` does that"));
+            return Err(Failure::usage(
+                "an empty prefix would delete the whole table; `undb delete table` does that",
+            ));
         }
         let removed = args.on.open().await?.delete_range(Span::Prefix(prefix)).await?;
         output::line(format!("{removed} deleted"))?;

@@ -152,10 +152,17 @@ pub fn applied(key: &Key, outcome: WriteOutcome) -> Outcome<undb_sdk::Change> {
         WriteOutcome::Applied(changes) => Ok(changes.into_iter().next().unwrap_or_default()),
         WriteOutcome::ConditionFailed { current, .. } => {
             let found = match current {
-                Some(record) => format!("the record has version {} and {} bytes", record.version, record.value_len.max(u32::try_from(record.value.len()).unwrap_or(u32::MAX))),
+                Some(record) => format!(
+                    "the record has version {} and {} bytes",
+                    record.version,
+                    record.value_len.max(u32::try_from(record.value.len()).unwrap_or(u32::MAX))
+                ),
                 None => "there is no record".into(),
             };
-            Err(Failure::new(Exit::Condition, format!("condition not met at `{}`: {found}; nothing was changed", shown(key))))
+            Err(Failure::new(
+                Exit::Condition,
+                format!("condition not met at `{}`: {found}; nothing was changed", shown(key)),
+            ))
         }
     }
 }
@@ -178,6 +185,9 @@ mod tests {
     fn bytes_that_are_no_text_become_base64_in_json() {
         let key = Key::new("k", "");
         let record = Record { value: Bytes::from_static(b"\xff\x00"), version: 7, ..Record::default() };
-        assert_eq!(record_json(&key, &record, true).to_string(), r#"{"key":"k","value_base64":"/wA=","version":7}"#);
+        assert_eq!(
+            record_json(&key, &record, true).to_string(),
+            r#"{"key":"k","value_base64":"/wA=","version":7}"#
+        );
     }
 }

@@ -97,15 +97,16 @@ pub async fn run(args: Args) -> Outcome {
 
 fn span(args: &Args) -> Outcome<Span> {
     let flags = KeyFlags { sort_key: None, key_file: None, base64: args.base64 };
-    let bytes = |text: &Option<OsString>, what: &str| {
-        text.clone().map(|t| flags.argument(t, what)).transpose()
-    };
+    let bytes =
+        |text: &Option<OsString>, what: &str| text.clone().map(|t| flags.argument(t, what)).transpose();
     let prefix = bytes(&args.prefix, "--prefix")?;
     let (from, to) = (bytes(&args.from, "--from")?, bytes(&args.to, "--to")?);
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::usage("--from comes after --to; swap them, and add --reverse for the other order"));
+        return Err(Failure::usage(
+            "--from comes after --to; swap them, and add --reverse for the other order",
+        ));
     }
     Ok(match (bytes(&args.key, "--key")?, prefix, from, to) {
         (Some(key), Some(prefix), _, _) => Span::Within(key, prefix),

@@ -140,16 +140,22 @@ mod tests {
         let json = |value: &T| serde_json::to_value(value).expect("plain data");
         assert_eq!(json(&parsed), json(default), "{role:?}");
         for field in fields(&json(default)) {
-            assert!(text.contains(&format!("\n{field} = ")) || optional.contains(&field.as_str()) && text.contains(&format!("\n# {field} = ")), "{role:?}: {field} is not documented");
+            assert!(
+                text.contains(&format!("\n{field} = "))
+                    || optional.contains(&field.as_str()) && text.contains(&format!("\n# {field} = ")),
+                "{role:?}: {field} is not documented"
+            );
         }
     }
 
     fn fields(value: &serde_json::Value) -> Vec<String> {
         let serde_json::Value::Object(map) = value else { return Vec::new() };
-        map.iter().flat_map(|(key, below)| match below {
-            serde_json::Value::Object(_) => fields(below),
-            _ => vec![key.clone()],
-        }).collect()
+        map.iter()
+            .flat_map(|(key, below)| match below {
+                serde_json::Value::Object(_) => fields(below),
+                _ => vec![key.clone()],
+            })
+            .collect()
     }
 
     #[test]
