@@ -47,7 +47,13 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, Server
         Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
     let shell = &bound.shell;
     let here = vec![shell.advertise.clone()];
-    let meta_config = meta::Config { dir: config.dir.join("meta"), ..meta::Config::default() };
+    // Alone it waits for nobody; after a restart it stays quiet for twice the election time.
+    let meta_config = meta::Config {
+        dir: config.dir.join("meta"),
+        heartbeat_ms: 100,
+        election_ms: 300,
+        ..meta::Config::default()
+    };
     let member = meta::open(meta_config, shell, Arc::new(OsFs::default())).await?;
     let client = MetaClient::start(&here, shell.bearer.clone(), &shell.tasks)?;
     let control = control::open(config.tuning, shell, client.clone())?;

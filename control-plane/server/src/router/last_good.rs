@@ -86,12 +86,14 @@ fn published(file: v1::LastGoodRoutes) -> Published {
 /// Writes after changes. Ends with the process.
 pub(super) async fn save(router: Router, last_good: LastGood) {
     let mut routes = router.0.publisher.follow();
+    let mut saved = routes.borrow_and_update().clone();
     while routes.changed().await.is_ok() {
         let now = routes.borrow_and_update().clone();
-        // What is stale is what the file has.
-        if now.stale {
+        // Whether they are stale is about the moment, not about the routes.
+        if (&now.cluster_id, now.incarnation, &now.routes) == (&saved.cluster_id, saved.incarnation, &saved.routes) {
             continue;
         }
+        saved = now.clone();
         let file = last_good.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || file.store(&now)).await {
             tracing::warn!(%error, "last good routes not written");
