@@ -284,7 +284,10 @@ impl Store {
         self.authorize(request.authority.clone()).await?;
         let (_, open) = self.leading(request.shard_id)?;
         let status = open.group.status();
-        if status.lag(request.to_replica_id).is_none_or(|lag| lag > CAUGHT_UP_LAG_MAX) {
+        let to = request.to_replica_id;
+        if !is_fresh(&status, to, self.heartbeat_max())
+            || status.lag(to).is_none_or(|lag| lag > CAUGHT_UP_LAG_MAX)
+        {
             let message = format!("replica {} is not caught up", request.to_replica_id);
             return Err(wire_error(ErrorCode::Conflict, message));
         }
@@ -337,14 +340,18 @@ fn is_reached(
         && same(&status.learners, learners)
 }
 
+/// True when a replica answered its leader a moment ago.
+fn is_fresh(status: &GroupStatus, replica: u64, ack_max: Duration) -> bool {
+    let answered =
+        |p: &undb_raft::PeerStatus| p.replica == replica && p.ack_age.is_some_and(|age| age <= ack_max);
+    replica == status.replica || status.peers.iter().any(answered)
+}
+
 /// Refuses a change after which fewer than a quorum would be known to be caught up. Replicas that are
 /// new are counted: the change itself waits until they are.
 fn refuse_without_quorum(status: &GroupStatus, voters: &BTreeMap<u64, Member>, ack_max: Duration) -> Outcome {
     let known = |id: &u64| status.voters.contains_key(id) || status.learners.contains_key(id);
-    let fresh = |id: &u64| {
-        *id == status.replica
-            || status.peers.iter().any(|p| p.replica == *id && p.ack_age.is_some_and(|age| age <= ack_max))
-    };
+    let fresh = |id: &u64| is_fresh(status, *id, ack_max);
     let healthy =
         |id: &u64| !known(id) || (fresh(id) && status.lag(*id).is_some_and(|lag| lag <= CAUGHT_UP_LAG_MAX));
     let count = voters.keys().filter(|id| healthy(id)).count();

@@ -120,8 +120,9 @@ async fn requests_that_do_not_fit_are_refused_with_what_helps() {
     assert_eq!(error.shards[0].epoch, Some(v1::Epoch { version: 1, conf: 1 }));
 
     let follower = cluster.nodes[(leader + 1) % 3].store_id;
-    let told =
-        |control: &support::State| (control.report(follower, 11)?.leader_replica_id != 0).then_some(());
+    let told = |control: &support::control::State| {
+        (control.report(follower, 11)?.leader_replica_id != 0).then_some(())
+    };
     cluster.control.wait("the follower to hear of its leader", told).await;
     let answer = caller.attempt(follower, caller.header(follower), get()).await.expect("an answer");
     let error = answer.expect_err("it does not lead");
@@ -254,8 +255,6 @@ async fn a_register_is_linearizable_while_leaders_end() {
             0 => cluster.down(leader).await,
             _ => drop(cluster.crash(leader, 5).await),
         }
-        let store = cluster.nodes[leader].store_id;
-        cluster.control.forget(store);
         cluster.up(leader).await.expect("it starts again");
     }
     let mut history = Vec::new();

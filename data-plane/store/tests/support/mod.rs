@@ -3,11 +3,11 @@
 #![allow(dead_code)] // Each test binary uses a part.
 
 pub mod caller;
-mod control;
+pub mod control;
 pub mod linear;
 
 pub use caller::Caller;
-pub use control::{FakeControl, State};
+pub use control::FakeControl;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -112,6 +112,7 @@ impl Cluster {
         let running = self.nodes[i].running.take().expect("it is up");
         running.begin_stop();
         running.join().await.expect("an orderly end");
+        self.control.forget(self.nodes[i].store_id);
     }
 
     /// The power of a store fails: what was not synced is lost.
@@ -120,6 +121,7 @@ impl Cluster {
         self.nodes[i].fs.crash(seed);
         running.begin_stop();
         let ended = running.join().await.err();
+        self.control.forget(self.nodes[i].store_id);
         self.nodes[i].fs = SimFs::new(&self.nodes[i].dir);
         ended.unwrap_or(StoreError::Stopped)
     }
