@@ -59,7 +59,7 @@ impl Mapping {
     }
 
     /// A line of JSON.
-    pub fn from_json(&self, line: u64, text: &[u8]) -> Result<Row, Rejected> {
+    pub fn json_row(&self, line: u64, text: &[u8]) -> Result<Row, Rejected> {
         let refuse = |reason: String| Rejected { line, reason, row: text.to_vec() };
         let object: Map<String, Value> =
             serde_json::from_slice(text).map_err(|e| refuse(format!("not a JSON object: {e}")))?;
@@ -72,7 +72,7 @@ impl Mapping {
     }
 
     /// A row of CSV with its header.
-    pub fn from_csv(
+    pub fn csv_row(
         &self,
         line: u64,
         header: &csv::ByteRecord,
@@ -158,12 +158,12 @@ mod tests {
     #[test]
     fn a_json_line_is_a_value_as_a_whole_or_by_column() {
         let line = br#"{"p": "vim", "v": 9, "s": "text\n"}"#;
-        let row = mapping(Format::Jsonl, "{p}/{v}", None).from_json(3, line).expect("fits");
+        let row = mapping(Format::Jsonl, "{p}/{v}", None).json_row(3, line).expect("fits");
         assert_eq!((row.key, &row.value[..]), (Key::new("vim/9", ""), &line[..]));
-        let row = mapping(Format::Jsonl, "p", Some("s")).from_json(3, line).expect("fits");
+        let row = mapping(Format::Jsonl, "p", Some("s")).json_row(3, line).expect("fits");
         assert_eq!(&row.value[..], b"text\n");
         let row = mapping(Format::Jsonl, "k", Some("b"));
-        let row = row.from_json(1, br#"{"k_base64": "/w==", "b_base64": "AAE="}"#).expect("fits");
+        let row = row.json_row(1, br#"{"k_base64": "/w==", "b_base64": "AAE="}"#).expect("fits");
         assert_eq!((row.key, &row.value[..]), (Key::new(&b"\xff"[..], ""), &b"\x00\x01"[..]));
     }
 
@@ -177,7 +177,7 @@ mod tests {
             (b"{\"p\": null}", "field `p` is null"),
             (b"{\"p\": \"\"}", "the key is empty"),
         ] {
-            let rejected = mapping.from_json(7, line).expect_err("does not fit");
+            let rejected = mapping.json_row(7, line).expect_err("does not fit");
             assert!(rejected.reason.contains(want), "{}", rejected.reason);
             assert_eq!(rejected.line, 7);
         }
@@ -187,12 +187,12 @@ mod tests {
     fn a_csv_row_becomes_an_object_or_a_column() {
         let header = csv::ByteRecord::from(vec!["id", "name"]);
         let row = csv::ByteRecord::from(vec!["7", "Ada"]);
-        let whole = mapping(Format::Csv, "id", None).from_csv(2, &header, &row).expect("fits");
+        let whole = mapping(Format::Csv, "id", None).csv_row(2, &header, &row).expect("fits");
         assert_eq!(&whole.value[..], br#"{"id":"7","name":"Ada"}"#);
-        let column = mapping(Format::Csv, "id", Some("name")).from_csv(2, &header, &row).expect("fits");
+        let column = mapping(Format::Csv, "id", Some("name")).csv_row(2, &header, &row).expect("fits");
         assert_eq!(&column.value[..], b"Ada");
         let short = csv::ByteRecord::from(vec!["7"]);
-        let rejected = mapping(Format::Csv, "id", None).from_csv(2, &header, &short).expect_err("short");
+        let rejected = mapping(Format::Csv, "id", None).csv_row(2, &header, &short).expect_err("short");
         assert_eq!(rejected.reason, "1 columns, the first line has 2");
     }
 }

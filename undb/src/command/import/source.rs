@@ -127,7 +127,7 @@ impl Source {
                     cut.skipped(offset, lines);
                     continue;
                 }
-                false => mapping.from_json(lines, &line),
+                false => mapping.json_row(lines, &line),
             };
             if !cut.push(row, offset, lines) {
                 return Ok(());
@@ -149,7 +149,7 @@ impl Source {
         while csv.read_byte_record(&mut row).map_err(|e| csv_failed(&path, &e))? {
             let line = lines + row.position().map_or(0, csv::Position::line);
             let end = csv.position();
-            let parsed = mapping.from_csv(line, &header, &row);
+            let parsed = mapping.csv_row(line, &header, &row);
             if !cut.push(parsed, offset + end.byte(), lines + end.line().saturating_sub(1)) {
                 return Ok(());
             }
