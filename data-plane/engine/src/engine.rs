@@ -93,6 +93,8 @@ pub struct EngineStats {
     pub memtable_bytes: u64,
     /// Bytes of index files.
     pub index_bytes: u64,
+    /// Bytes of index files written since the process started; sled's are not counted.
+    pub index_written_bytes: u64,
     /// Data files.
     pub data_files: u64,
     /// Bytes of data files.
@@ -253,6 +255,7 @@ impl Engine {
             data_bytes: manifest.data.values().map(|d| d.bytes).sum(),
             log_sealed_bytes: self.shared.log.sealed().iter().map(|s| s.bytes).sum(),
             pins: self.shared.pins.len() as u64,
+            index_written_bytes: self.shared.index.written_bytes(),
             ..Default::default()
         };
         let sealed: BTreeSet<u64> = self.shared.log.sealed().iter().map(|s| s.id).collect();

@@ -25,6 +25,7 @@ fn disk_bytes(store: &Store) -> u64 {
 /// The counters of a heartbeat. Blocks on the file system.
 pub fn collect(store: &Store) -> v1::StoreStats {
     let log = store.log.counters();
+    let engine = store.engine.stats();
     let relocated_bytes = store.meters.relocated_bytes.load(Ordering::Relaxed);
     let written = store.fs.counters().total.written_bytes;
     let measured = measure(store).unwrap_or_default();
@@ -37,8 +38,7 @@ pub fn collect(store: &Store) -> v1::StoreStats {
     v1::StoreStats {
         user_bytes: store.meters.user_bytes.load(Ordering::Relaxed),
         log_bytes: log.written_bytes,
-        // The index crate writes its own files; nobody counts those bytes yet.
-        index_bytes: 0,
+        index_bytes: engine.index_written_bytes,
         relocated_bytes,
         other_bytes: written.saturating_sub(log.written_bytes + relocated_bytes),
         live_bytes,

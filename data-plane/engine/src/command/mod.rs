@@ -20,8 +20,8 @@ pub use outcome::{
     MutationResult, OUTCOMES_FORMAT_VERSION, Outcome, Outcomes, Record, RejectCode, decode_outcomes,
     encode_outcomes,
 };
-pub use wire::FormatError;
 pub(crate) use outcome::{put_outcome, read_outcome};
+pub use wire::FormatError;
 pub(crate) use wire::{Reader, put_bytes};
 
 /// Most records that one delete-range or sweep command removes.

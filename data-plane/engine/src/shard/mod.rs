@@ -36,7 +36,9 @@ use undb_types::LogId;
 
 pub use clients::{CLIENT_IDLE_MS_MAX, CLIENTS_MAX, CLOCK_AHEAD_MS_MAX, WINDOW_LEN};
 pub use error::ShardError;
-pub use read::{Page, Reading, SCAN_BYTES_DEFAULT, SCAN_BYTES_MAX, SCAN_LIMIT_DEFAULT, SCAN_LIMIT_MAX, ScanRequest};
+pub use read::{
+    Page, Reading, SCAN_BYTES_DEFAULT, SCAN_BYTES_MAX, SCAN_LIMIT_DEFAULT, SCAN_LIMIT_MAX, ScanRequest,
+};
 pub use transfer::{SNAPSHOT_FORMAT_VERSION, ShardSnapshot};
 
 /// The shard's result.

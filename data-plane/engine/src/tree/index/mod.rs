@@ -13,7 +13,7 @@
 use crate::error::{EngineError, Result};
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub type Change = (Vec<u8>, Option<Vec<u8>>);
 pub struct IndexShared {
     blocks: Arc<Cache>,
     files: Arc<DescriptorTable>,
+    /// Bytes of all table files that flushes and compactions wrote.
+    written_bytes: Arc<AtomicU64>,
 }
 
 impl IndexShared {
@@ -38,7 +40,15 @@ impl IndexShared {
         Self {
             blocks: Arc::new(Cache::with_capacity_bytes(block_cache_bytes)),
             files: Arc::new(DescriptorTable::new(files_max)),
+            written_bytes: Arc::default(),
         }
+    }
+
+    /// Bytes of table files written since the process started. The crate writes around our files, so
+    /// they are counted by looking at the tables that each flush and compaction left; its small version
+    /// files are not in it.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -55,6 +65,9 @@ pub struct Index {
     views: Mutex<BTreeMap<SeqNo, usize>>,
     /// Bytes in the active memtable.
     active_bytes: AtomicU64,
+    /// Tables whose bytes are counted as written; rank: leaf.
+    counted: Mutex<HashSet<u64>>,
+    written_bytes: Arc<AtomicU64>,
 }
 
 fn index_error(what: &str, error: lsm_tree::Error) -> EngineError {
@@ -75,7 +88,10 @@ impl Index {
             .map_err(|e| index_error("open", e))?;
         let next = lsm.get_highest_persisted_seqno().map_or(1, |n| n + 1);
         numbers.fetch_max(next);
+        let counted = lsm.current_version().iter_tables().map(|table| table.id()).collect();
         Ok(Index {
+            counted: Mutex::new(counted),
+            written_bytes: Arc::clone(&shared.written_bytes),
             lsm,
             visible: AtomicU64::new(numbers.get()),
             numbers,
@@ -143,7 +159,23 @@ impl Index {
     pub fn flush_sealed(&self) -> Result<()> {
         let lock = self.lsm.get_flush_lock();
         self.lsm.flush(&lock, self.evict_below()).map_err(|e| index_error("flush", e))?;
+        self.count_written();
         Ok(())
+    }
+
+    /// Adds the tables that are new since the last look.
+    fn count_written(&self) {
+        // Under the lock, or an older version could undo what a newer one counted.
+        let mut counted = self.counted.lock();
+        let version = self.lsm.current_version();
+        let mut now = HashSet::with_capacity(counted.len());
+        let mut new_bytes = 0;
+        for table in version.iter_tables() {
+            now.insert(table.id());
+            new_bytes += if counted.contains(&table.id()) { 0 } else { table.metadata.file_size };
+        }
+        *counted = now;
+        self.written_bytes.fetch_add(new_bytes, Ordering::Relaxed);
     }
 
     /// One leveled compaction, if the shape asks for one. True when files changed.
@@ -151,6 +183,7 @@ impl Index {
         let before = self.lsm.current_version().id();
         let strategy = Arc::new(lsm_tree::compaction::Leveled::default());
         self.lsm.compact(strategy, self.evict_below()).map_err(|e| index_error("compact", e))?;
+        self.count_written();
         Ok(self.lsm.current_version().id() != before)
     }
 
@@ -268,6 +301,24 @@ mod tests {
         let index = open(dir.path());
         assert_eq!(index.get(b"a").expect("get").as_deref(), Some(&b"1"[..]));
         assert_eq!(index.get(b"b").expect("get"), None);
+    }
+
+    #[test]
+    fn every_table_that_is_written_is_counted_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let shared = IndexShared::new(1 << 20, 16);
+        let index = Index::open(dir.path(), &shared).expect("opens");
+        put(&index, "a", "1");
+        flush(&index);
+        let first = shared.written_bytes();
+        assert_eq!(first, index.disk_bytes());
+        put(&index, "b", "2");
+        flush(&index);
+        assert_eq!(shared.written_bytes(), index.disk_bytes());
+        drop(index);
+        let shared = IndexShared::new(1 << 20, 16);
+        let _reopened = Index::open(dir.path(), &shared).expect("opens");
+        assert_eq!(shared.written_bytes(), 0, "what was there before is not written again");
     }
 
     #[test]
