@@ -39,6 +39,12 @@ impl Codec {
 
     /// Picks the packing for `total_bytes` of values like these samples.
     pub fn choose(samples: &[Vec<u8>], total_bytes: u64) -> Codec {
+        // Compressed as one piece, the samples share what a dictionary would hold: no gain here, none with one.
+        let joined = samples.concat();
+        let packed_len = zstd::bulk::compress(&joined, 1).map_or(joined.len(), |packed| packed.len());
+        if packed_len as f64 > joined.len() as f64 * (1.0 - GAIN_MIN) {
+            return Codec::Raw;
+        }
         // Trained on one half, measured on the other: a dictionary always likes what it was trained on.
         let (train, measure): (Vec<_>, Vec<_>) = samples.iter().enumerate().partition(|(i, _)| i % 2 == 0);
         let measure: Vec<&[u8]> = measure.iter().map(|(_, s)| s.as_slice()).collect();
