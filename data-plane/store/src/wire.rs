@@ -174,7 +174,8 @@ pub fn outcome_to_wire(outcome: Outcome) -> Result<v1::WriteResponse, v1::Error>
 
 fn reject_code(code: RejectCode) -> ErrorCode {
     match code {
-        RejectCode::NotAnInteger | RejectCode::Overflow => ErrorCode::NotAnInteger,
+        RejectCode::NotAnInteger => ErrorCode::NotAnInteger,
+        RejectCode::Overflow => ErrorCode::Overflow,
         RejectCode::WrongKind => ErrorCode::WrongKind,
         RejectCode::TooLarge => ErrorCode::TooLarge,
         RejectCode::Invalid | RejectCode::ClockAhead => ErrorCode::InvalidArgument,

@@ -37,9 +37,7 @@ impl From<undb_sdk::Error> for Failure {
             ErrorCode::Unauthenticated | ErrorCode::PermissionDenied => {
                 Failure::new(format!("NOPERM {error}"))
             }
-            ErrorCode::TooLarge | ErrorCode::InvalidArgument if error.to_string().contains("overflow") => {
-                Failure::OVERFLOW
-            }
+            ErrorCode::Overflow => Failure::OVERFLOW,
             ErrorCode::InvalidArgument | ErrorCode::TooLarge => Failure::new(format!("ERR {error}")),
             // The code first, so that a client can act on it: AMBIGUOUS, UNAVAILABLE, DISK_FULL ...
             _ => Failure::new(format!("{} {error}", error.code_name())),

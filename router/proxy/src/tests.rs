@@ -110,6 +110,7 @@ async fn numbers_behave_as_in_redis() {
             ("INCRBYFLOAT f 0.1", "$4 10.6"),
             ("HSET h x 1", ":1"),
             ("INCR h", WRONG),
+            ("INCRBYFLOAT h x", WRONG),
         ])
         .await;
 }
@@ -193,6 +194,9 @@ async fn expiries_behave_as_in_redis() {
             ("EXPIRE k 1 NX XX", "-ERR NX and XX, GT or LT options at the same time are not compatible"),
             ("EXPIRE k 1 WHAT", "-ERR Unsupported option WHAT"),
             ("GETEX k EX 100", "$1 v"),
+            ("GETEX nope PX x", "$-1"),
+            ("GETEX k PX x", "-ERR value is not an integer or out of range"),
+            ("GETEX k WHAT 1", "-ERR syntax error"),
             ("TTL k", ":100"),
             ("EXPIRE k -1", ":1"),
             ("GET k", "$-1"),

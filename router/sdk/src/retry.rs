@@ -95,7 +95,7 @@ pub(crate) fn next_step(trouble: &Trouble) -> Step {
 /// True when this refusal comes from the shard's own state, after it looked the request id up: then no
 /// earlier attempt was applied either.
 pub(crate) fn settles_doubt(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::WrongKind | ErrorCode::NotAnInteger)
+    matches!(code, ErrorCode::WrongKind | ErrorCode::NotAnInteger | ErrorCode::Overflow)
 }
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);

@@ -39,10 +39,12 @@ async fn add(cx: Context, key: &Bytes, by: i64) -> Outcome {
 
 /// INCRBYFLOAT key amount
 pub async fn incrbyfloat(cx: Context, args: Vec<Bytes>) -> Outcome {
-    let by = float(&args[2]).ok_or(Failure::NOT_A_FLOAT)?;
     let key = &args[1];
     cx.update(key, |item| {
-        let text = add_float(item.text()?.map(|r| r.value), by, Failure::NOT_A_FLOAT)?;
+        let old = item.text()?.map(|r| r.value);
+        // The type is judged before the number.
+        let by = float(&args[2]).ok_or(Failure::NOT_A_FLOAT)?;
+        let text = add_float(old, by, Failure::NOT_A_FLOAT)?;
         Ok((Some(put_text(key, text.clone(), Expiry::Keep)), Reply::Bulk(text)))
     })
     .await

@@ -44,22 +44,27 @@ pub async fn getdel(cx: Context, args: Vec<Bytes>) -> Outcome {
 
 /// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]
 pub async fn getex(cx: Context, args: Vec<Bytes>) -> Outcome {
-    let expiry = match &args[2..] {
+    // As in Redis: the options' form first, then the key, then the number.
+    let change = match &args[2..] {
         [] => None,
-        [word] if is(word, "PERSIST") => Some(Expiry::Never),
-        [word, amount] => {
-            let (unit, relative) = expiry_word(word).ok_or(Failure::SYNTAX)?;
-            let base = if relative { cx.now_ms } else { 0 };
-            Some(Expiry::AtMs(expire_in_future(amount, unit, base, "getex")?))
-        }
+        [word] if is(word, "PERSIST") => Some(None),
+        [word, amount] => Some(Some((expiry_word(word).ok_or(Failure::SYNTAX)?, amount))),
         _ => return Err(Failure::SYNTAX),
     };
     let key = &args[1];
     let now_ms = cx.now_ms;
     cx.update(key, |item| {
-        let old = item.text()?;
-        let change = old.as_ref().and(expiry).map(|expiry| expiry_or_delete(key, expiry, now_ms));
-        Ok((change, Reply::maybe(old.map(|r| r.value))))
+        let (Some(old), Some(change)) = (item.clone().text()?, &change) else {
+            return Ok((None, Reply::maybe(item.text()?.map(|r| r.value))));
+        };
+        let expiry = match change {
+            None => Expiry::Never,
+            Some(((unit, relative), amount)) => {
+                let base = if *relative { now_ms } else { 0 };
+                Expiry::AtMs(expire_in_future(amount, *unit, base, "getex")?)
+            }
+        };
+        Ok((Some(expiry_or_delete(key, expiry, now_ms)), Reply::Bulk(old.value)))
     })
     .await
 }
