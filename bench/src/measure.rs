@@ -4,7 +4,7 @@ use crate::keys::{Zipf, name};
 use crate::plan::{Op, Plan, Workload};
 use crate::report::{Amplification, Latencies, Report};
 use crate::target::{Target, TargetError};
-use crate::values::Values;
+use crate::values::value;
 use hdrhistogram::Histogram;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -104,15 +104,12 @@ struct Shared<T> {
     target: Arc<T>,
     plan: Plan,
     zipf: Zipf,
-    values: Values,
     progress: Progress,
 }
 
 impl<T: Target> Shared<T> {
     fn new(target: Arc<T>, plan: &Plan, progress: Progress) -> Self {
-        let mut rng = SmallRng::seed_from_u64(plan.seed);
-        let values = Values::new(plan.value_bytes, &mut rng);
-        Self { target, plan: plan.clone(), zipf: Zipf::new(plan.keys), values, progress }
+        Self { target, plan: plan.clone(), zipf: Zipf::new(plan.keys), progress }
     }
 
     fn rng(&self, worker: usize, salt: u64) -> SmallRng {
@@ -126,7 +123,7 @@ impl<T: Target> Shared<T> {
             self.target.read(name(key)).await?;
         }
         if op != Op::Read {
-            self.target.write(name(key), self.values.next(rng)).await?;
+            self.target.write(name(key), value(self.plan.value_bytes, rng)).await?;
         }
         Ok(())
     }
