@@ -45,7 +45,11 @@ fn every_crate_imports_only_lower_levels() {
         for (dep, dev) in edges(package) {
             let Some(level) = levels.get(&dep) else { continue };
             // The engine and raft share level 3 with meta and the SDK but never import one another.
-            assert!(*level < levels[name], "{name} (level {}) imports {dep} (level {level}, dev: {dev})", levels[name]);
+            assert!(
+                *level < levels[name],
+                "{name} (level {}) imports {dep} (level {level}, dev: {dev})",
+                levels[name]
+            );
         }
     }
 }
@@ -56,7 +60,7 @@ fn libraries_stay_where_the_architecture_puts_them() {
         ("openraft", &["undb-raft"]),
         ("lsm-tree", &["undb-engine"]),
         ("sled", &["undb-engine", "undb-sdk"]),
-        ("clap", &["undb", "undb-e2e"]),
+        ("clap", &["undb", "undb-bench", "undb-e2e"]),
         ("rustix", &["undb-vfs"]),
     ];
     for package in packages() {
@@ -110,4 +114,36 @@ fn files_stay_short_and_begin_with_what_they_are() {
             assert!(own || !text.contains(word), "{} contains {word}", path.display());
         }
     }
+}
+
+/// Names of metrics in a text: between quotes in sources, between backticks in the page.
+fn metric_names(text: &str, quote: char) -> std::collections::BTreeSet<String> {
+    let opening = format!("{quote}undb_");
+    let starts = text.match_indices(&opening).map(|(at, _)| &text[at + 1..]);
+    let name = |rest: &str| {
+        rest.split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap_or_default().to_string()
+    };
+    let kinds = ["_total", "_seconds", "_bytes", "_ratio", "_full", "_groups", "_connections", "_commands"];
+    let kinds = kinds.into_iter().chain(["_revision", "_held", "_tasks", "_tables", "_subscribers"]);
+    let kinds: Vec<&str> = kinds.collect();
+    starts.map(name).filter(|n| kinds.iter().any(|kind| n.ends_with(kind))).collect()
+}
+
+#[test]
+fn every_metric_is_documented_and_every_documented_one_is_there() {
+    let page = std::fs::read_to_string(root().join("docs/metrics.md")).expect("docs/metrics.md");
+    let mut files = Vec::new();
+    sources(&root(), &mut files);
+    let mut found = std::collections::BTreeSet::new();
+    for path in files.iter().filter(|path| !path.ends_with("e2e/tests/tidy.rs")) {
+        found.append(&mut metric_names(&std::fs::read_to_string(path).expect("readable source"), '"'));
+    }
+    found.remove("undb_runtime_test_total");
+    let documented = metric_names(&page, '`');
+    let missing: Vec<_> = found.difference(&documented).collect();
+    let gone: Vec<_> = documented.difference(&found).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "not documented: {missing:?}; documented but gone: {gone:?}"
+    );
 }

@@ -62,9 +62,6 @@ impl Engine {
             let durable = self.handles().into_iter().filter_map(|(g, h)| Some((g, h.tree().durable()?)));
             report.purge_wanted = durable.filter(|(g, _)| self.shared.log.retained_bytes(*g) > 0).collect();
         }
-        metrics::counter!("undb_engine_gc_deleted_files_total").increment(report.deleted.len() as u64);
-        metrics::counter!("undb_engine_gc_deleted_bytes_total").increment(report.deleted_bytes);
-        metrics::counter!("undb_engine_gc_moved_bytes_total").increment(report.moved_bytes);
     }
 
     fn survey(&self, now_ms: u64) -> Vec<FileState> {

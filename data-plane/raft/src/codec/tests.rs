@@ -1,3 +1,5 @@
+//! Encodings keep their bytes, and hostile bytes are refused.
+
 use super::*;
 
 fn id(term: u64, leader: u64, index: u64) -> LogId {

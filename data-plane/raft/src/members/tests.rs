@@ -1,3 +1,5 @@
+//! A change of members takes one step after the other, whatever it finds.
+
 use super::*;
 use crate::PeerStatus;
 
