@@ -2,6 +2,7 @@
 
 pub mod import;
 pub mod kill9;
+pub mod lost_disk;
 pub mod redis_diff;
 
 use crate::harness::HarnessError;
@@ -37,6 +38,8 @@ pub enum Case {
     Kill9,
     /// The Debian package index, imported with an interruption, every value compared with the source
     Import,
+    /// Every store loses its disk in turn and comes back empty: nothing acknowledged is lost, and nobody helps
+    LostDisk,
     /// Random commands against redis-server and the proxy, the answers compared
     RedisDiff,
 }
@@ -47,6 +50,7 @@ impl Case {
         match self {
             Case::Kill9 => kill9::run(run).await,
             Case::Import => import::run(run).await,
+            Case::LostDisk => lost_disk::run(run).await,
             Case::RedisDiff => redis_diff::run(run).await,
         }
     }

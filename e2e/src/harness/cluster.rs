@@ -75,6 +75,11 @@ impl Cluster {
         &self.addresses.resp
     }
 
+    /// Where each store has its directory, by the name of its process.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// All its processes.
     pub fn processes(&mut self) -> &mut [Process] {
         &mut self.processes
