@@ -6,7 +6,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use undb_engine::EngineError;
-use undb_engine::command::{Action, Mutation, Op, decode};
 use undb_engine::shard::{AppliedEntry, Body, Shard, ShardError, ShardSnapshot};
 use undb_engine::tree::ValueAt;
 use undb_raft::{Committed, Machine, SnapshotSource};
@@ -45,10 +44,7 @@ impl ShardMachine {
         let mut conf = None;
         let body = match entry.body {
             undb_raft::Body::Blank => Body::Blank,
-            undb_raft::Body::Command(payload) => {
-                self.user_bytes.fetch_add(user_bytes(&payload), Ordering::Relaxed);
-                Body::Commands(payload)
-            }
+            undb_raft::Body::Command(payload) => Body::Commands(payload),
             undb_raft::Body::Membership(membership) => {
                 let next = self.conf() + 1;
                 conf = Some(next);
@@ -57,9 +53,11 @@ impl ShardMachine {
         };
         let at = entry.at.map(|at| ValueAt { segment: at.segment, offset: at.offset });
         let id = entry.id;
-        // An entry that was applied before changes nothing, its count included.
+        // An entry that was applied before changes nothing, its counts included.
         let again = self.shard.applied().log_id.is_some_and(|last| id.index <= last.index);
+        let before = self.shard.written_bytes();
         let answer = self.shard.apply(AppliedEntry { id, body, at }).map_err(to_io)?;
+        self.user_bytes.fetch_add(self.shard.written_bytes() - before, Ordering::Relaxed);
         if let Some(conf) = conf.filter(|_| !again) {
             self.conf.store(conf, Ordering::Release);
         }
@@ -98,26 +96,6 @@ impl Machine for ShardMachine {
         Ok(())
     }
 }
-
-/// Bytes of the keys and values that an entry writes.
-fn user_bytes(payload: &Bytes) -> u64 {
-    // One that does not decode is refused by the shard, with the reason.
-    let Ok(decoded) = decode(payload) else { return 0 };
-    let of_mutation = |m: &Mutation| match &m.op {
-        Op::Put { value, .. } => m.key.len() + value.len(),
-        Op::Increment { .. } => m.key.len() + INTEGER_BYTES,
-        Op::Delete | Op::SetExpiry(_) => m.key.len(),
-        Op::DeleteRange { .. } | Op::Check => 0,
-    };
-    let of_command = |action: &Action| match action {
-        Action::Write(mutations) => mutations.iter().map(of_mutation).sum(),
-        Action::Tick | Action::Sweep { .. } => 0,
-    };
-    decoded.commands.iter().map(|c| of_command(&c.command.action)).sum::<usize>() as u64
-}
-
-/// What a counter's decimal value is counted as.
-const INTEGER_BYTES: usize = 8;
 
 struct Source {
     snapshot: ShardSnapshot,

@@ -24,7 +24,7 @@ mod state;
 mod transfer;
 
 use crate::command::{self, Outcomes, encode_outcomes};
-use crate::tree::{Applied, Tree, TreeBatch, ValueAt};
+use crate::tree::{Applied, Tree, TreeBatch, TreeOp, ValueAt};
 use bytes::Bytes;
 use clients::Clients;
 use parking_lot::Mutex;
@@ -94,6 +94,8 @@ pub struct Shard {
     options: ShardOptions,
     /// The replicated time, for readers; written under `inner`.
     now_ms: AtomicU64,
+    /// Bytes of keys and values written since this was opened.
+    written_bytes: AtomicU64,
     /// Held by the one writer for a whole apply or install. Rank: before every lock of the tree.
     inner: Mutex<Inner>,
 }
@@ -110,7 +112,7 @@ impl Shard {
     pub fn open(tree: Arc<dyn Tree>, options: ShardOptions) -> Result<Shard> {
         let inner = Inner::load(tree.as_ref())?;
         let now_ms = AtomicU64::new(inner.state.now_ms);
-        Ok(Shard { tree, options, now_ms, inner: Mutex::new(inner) })
+        Ok(Shard { tree, options, now_ms, written_bytes: AtomicU64::new(0), inner: Mutex::new(inner) })
     }
 
     /// Applies a committed entry; answers the encoded outcomes of its commands. Entries come in order:
@@ -173,7 +175,9 @@ impl Shard {
         }
         let state = inner.state.encode();
         batch.applied = Applied { log_id: Some(entry.id), membership, state };
+        let bytes: usize = batch.ops.iter().map(TreeOp::user_bytes).sum();
         self.tree.write(batch)?;
+        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(encode_outcomes(&outcomes))
     }
 
@@ -200,6 +204,12 @@ impl Shard {
     /// The replicated time, in ms since 1970.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.load(Ordering::Acquire)
+    }
+
+    /// Bytes of keys and values that applied entries have written since this was opened: what write
+    /// amplification is measured against.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
     }
 
     /// The tree below, for what goes round the state machine (garbage collection, inspection).

@@ -131,6 +131,16 @@ pub enum TreeOp {
 }
 
 impl TreeOp {
+    /// Bytes of the key, and of the value where one is written.
+    pub fn user_bytes(&self) -> usize {
+        match self {
+            TreeOp::Put { key, value, .. } => key.len() + value.len(),
+            TreeOp::SetMeta { key, .. } | TreeOp::Delete { key } => key.len(),
+        }
+    }
+}
+
+impl TreeOp {
     /// The key it changes.
     pub fn key(&self) -> &Bytes {
         match self {
