@@ -14,9 +14,9 @@ const CASE: &str = "import";
 const LISTS: &str = "/var/lib/apt/lists";
 const TABLE: &str = "packages";
 /// Stanzas for each second that the case is given.
-const STANZAS_PER_SECOND: u64 = 200;
+const STANZAS_PER_SECOND: u64 = 1000;
 /// From so many seconds on: all of the index.
-const ALL_FROM: Duration = Duration::from_secs(400);
+const ALL_FROM: Duration = Duration::from_secs(60);
 const INTERRUPTIONS_MAX: u32 = 6;
 
 /// Runs the case.
@@ -42,7 +42,7 @@ struct Case {
 }
 
 fn part(duration: Duration) -> u64 {
-    if duration >= ALL_FROM { 0 } else { (duration.as_secs() * STANZAS_PER_SECOND).max(1000) }
+    if duration >= ALL_FROM { 0 } else { (duration.as_secs() * STANZAS_PER_SECOND).max(10_000) }
 }
 
 /// The program of examples/debian-packages, built beside this one.
@@ -112,7 +112,7 @@ impl Case {
             let mut child = command.spawn().map_err(HarnessError::io("starting the import"))?;
             let patience = match interruptions {
                 INTERRUPTIONS_MAX => Duration::from_secs(3600),
-                n => Duration::from_millis(rng.random_range(100..400) * u64::from(n + 1)),
+                n => Duration::from_millis(rng.random_range(50..200) * u64::from(n + 1)),
             };
             match tokio::time::timeout(patience, child.wait()).await {
                 Ok(ended) => {

@@ -176,6 +176,10 @@ async fn expiries_behave_as_in_redis() {
         .expect(&[
             ("TTL k", ":-2"),
             ("EXPIRE k 10", ":0"),
+            ("SET k v EX x WHAT", "-ERR syntax error"),
+            ("SET k v EX 0 EX 100", "+OK"),
+            ("SET k v EX 100 EX 0", "-ERR invalid expire time in 'set' command"),
+            ("SET k v EX 100 PX 100", "-ERR syntax error"),
             ("SET k v EX 100", "+OK"),
             ("TTL k", ":100"),
             ("EXPIRE k 50 GT", ":0"),

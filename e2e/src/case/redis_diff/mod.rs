@@ -100,7 +100,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Returns true when the answers differ in a way that nobody has explained.
+    /// Returns true when the answers differ, so that what is stored may differ too.
     fn judge(&mut self, command: &Command, redis: &Reply, undb: &Reply) -> bool {
         self.commands += 1;
         if compare(command, redis, undb) == Comparison::Same {
@@ -108,7 +108,7 @@ impl Tally {
         }
         if let Some(reason) = known(command, redis, undb) {
             *self.known.entry(reason).or_default() += 1;
-            return false;
+            return true;
         }
         self.unknown.push(format!("{}\n    redis {redis}\n    undb  {undb}", shown(command)));
         true
@@ -123,7 +123,12 @@ async fn work(pair: &mut Pair, run: Run) -> Result<String, Failure> {
     let mut next_state = STATE_EVERY;
     while Instant::now() < end && tally.unknown.len() < SHOWN_MAX {
         let count = if rng.random_bool(0.2) { rng.random_range(2..30) } else { 1 };
-        let commands: Vec<Command> = (0..count).map(|_| script::command(&mut rng)).collect();
+        let mut commands: Vec<Command> = (0..count).map(|_| script::command(&mut rng)).collect();
+        if count > 1 {
+            // A key that expires soon does so between the commands of a pipeline, for one server sooner; and
+            // what a known difference leaves behind is only removed after the pipeline.
+            commands.retain(|command| !script::expires_soon(command) && !script::adds_floats(command));
+        }
         let mut differ = false;
         for (command, (redis, undb)) in commands.iter().zip(pair.send(&commands).await?) {
             differ |= tally.judge(command, &redis, &undb);
@@ -151,6 +156,7 @@ async fn work(pair: &mut Pair, run: Run) -> Result<String, Failure> {
 async fn compare_state(pair: &mut Pair, tally: &mut Tally) -> Result<bool, Failure> {
     let mut commands: Vec<Command> = Vec::new();
     for key in KEYS {
+        // Each lets Redis drop what has expired, which DBSIZE behind it then does not count.
         commands.extend(["TYPE", "GET", "HGETALL", "PTTL"].map(|name| script::words([name, key])));
     }
     commands.push(script::words(["DBSIZE"]));

@@ -33,6 +33,11 @@ pub(super) fn expires_soon(command: &Command) -> bool {
     command.iter().any(|word| word == soon.as_bytes())
 }
 
+/// True for commands whose last digits are known to differ.
+pub(super) fn adds_floats(command: &Command) -> bool {
+    command.first().is_some_and(|name| name.to_ascii_uppercase().ends_with(b"INCRBYFLOAT"))
+}
+
 fn key(rng: &mut StdRng) -> String {
     KEYS.choose(rng).copied().unwrap_or("a").into()
 }
@@ -208,7 +213,7 @@ fn keyspace(rng: &mut StdRng) -> Vec<String> {
         12 => of(&["PERSIST", &k]),
         13 => of(&["STRLEN", &k]),
         14 => of(&["TOUCH", &k, &key(rng)]),
-        _ => of(&["DBSIZE"]),
+        _ => of(&["PEXPIRETIME", &k]),
     }
 }
 

@@ -141,9 +141,9 @@ fn only(words: &[Bytes]) -> Result<Only, Failure> {
 }
 
 async fn set_expiry(cx: Context, args: Vec<Bytes>, unit: Unit, base_ms: u64, name: &str) -> Outcome {
-    // As in Redis: the number first, then the options.
-    integer(&args[2])?;
+    // As in Redis 7: the options first, then the number.
     let only = only(&args[3..])?;
+    integer(&args[2])?;
     let at = expire_at(&args[2], unit, base_ms, name)?.max(1) as u64;
     change_expiry(cx, &args[1], Expiry::AtMs(at), move |record| {
         let old = record.expire_at_ms;

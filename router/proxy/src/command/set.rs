@@ -17,6 +17,8 @@ struct Options {
 
 fn options(words: &[Bytes], now_ms: u64) -> Result<Options, Failure> {
     let mut options = Options::default();
+    // Redis reads all options before it looks at the time, and lets a word come again.
+    let mut time: Option<((Unit, bool), &Bytes)> = None;
     let mut at = 0;
     while let Some(word) = words.get(at) {
         let next = words.get(at + 1);
@@ -27,16 +29,20 @@ fn options(words: &[Bytes], now_ms: u64) -> Result<Options, Failure> {
             options.expect = Some(Expect::Absent);
         } else if is(word, "XX") && options.expect.is_none_or_is(&Expect::Present) {
             options.expect = Some(Expect::Present);
-        } else if is(word, "KEEPTTL") && options.expiry.is_none_or_is(&Expiry::Keep) {
+        } else if is(word, "KEEPTTL") && time.is_none() {
             options.expiry = Some(Expiry::Keep);
-        } else if let (Some((unit, relative)), Some(amount), None) = (expiry_word(word), next, options.expiry)
+        } else if let (Some(kind), Some(amount), None) = (expiry_word(word), next, options.expiry)
+            && time.is_none_or(|(before, _)| before == kind)
         {
-            let base = if relative { now_ms } else { 0 };
-            options.expiry = Some(Expiry::AtMs(expire_in_future(amount, unit, base, "set")?));
+            time = Some((kind, amount));
             at += 1;
         } else {
             return Err(Failure::SYNTAX);
         }
+    }
+    if let Some(((unit, relative), amount)) = time {
+        let base = if relative { now_ms } else { 0 };
+        options.expiry = Some(Expiry::AtMs(expire_in_future(amount, unit, base, "set")?));
     }
     Ok(options)
 }
