@@ -51,12 +51,27 @@ fn script() -> Vec<Op> {
     ]
 }
 
+/// Whether each call waits for the one before, so that a run repeats exactly, or calls queue up, so that one
+/// sync covers several frames and where they part depends on time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    OneByOne,
+    Queued,
+}
+
+impl Pace {
+    fn of(seed: u64) -> Pace {
+        if seed.is_multiple_of(2) { Pace::OneByOne } else { Pace::Queued }
+    }
+}
+
 /// Runs until the end or the crash; the model then knows what was acknowledged.
-fn run(fs: &SimFs, dir: &Path) -> Model {
+fn run(fs: &SimFs, dir: &Path, pace: Pace) -> Model {
     let mut model = Model::default();
     let Ok(mut log) = support::open(fs, dir) else { return model };
     for op in script() {
-        if model.run(fs, dir, &mut log, &op).is_err() {
+        let result = model.run(fs, dir, &mut log, &op);
+        if result.is_err() || (pace == Pace::OneByOne && log.flush().is_err()) {
             break;
         }
     }
@@ -67,7 +82,7 @@ fn run(fs: &SimFs, dir: &Path) -> Model {
 fn every_acknowledged_thing_survives_a_crash_at_every_file_operation() {
     let dir = tempfile::tempdir().expect("tempdir");
     let fs = SimFs::new(dir.path());
-    let mut model = run(&fs, dir.path());
+    let mut model = run(&fs, dir.path(), Pace::OneByOne);
     assert!(!fs.crashed(), "this run is the one that ends");
     assert!(model.deleted.len() >= 2, "the script deletes segments");
     let ops = fs.ops();
@@ -75,13 +90,13 @@ fn every_acknowledged_thing_survives_a_crash_at_every_file_operation() {
     drop(fs);
     recover_and_check(&mut model, dir.path());
     for op in 0..ops + 4 {
-        for seed in 0..3 {
+        for seed in 0..4 {
             let dir = tempfile::tempdir().expect("tempdir");
             let root = dir.path().join("store");
             std::fs::create_dir(&root).expect("root");
             let fs = SimFs::new(&root);
             fs.crash_at(op);
-            let mut model = run(&fs, &root);
+            let mut model = run(&fs, &root, Pace::of(seed));
             fs.crash(op * 1_000 + seed);
             let context = Context { op, seed };
             recover_and_check(&mut model, &root);
@@ -100,7 +115,7 @@ fn a_crash_during_recovery_is_recovered_from() {
             std::fs::create_dir(&root).expect("root");
             let fs = SimFs::new(&root);
             fs.crash_at(first);
-            let mut model = run(&fs, &root);
+            let mut model = run(&fs, &root, Pace::of(seed));
             fs.crash(seed);
             let fs = SimFs::new(&root);
             fs.crash_at(op);
@@ -125,7 +140,7 @@ fn what_a_restart_found_in_the_page_cache_is_durable_once_it_is_open() {
             std::fs::create_dir(&root).expect("root");
             let fs = SimFs::new(&root);
             fs.crash_at(op);
-            let mut model = run(&fs, &root);
+            let mut model = run(&fs, &root, Pace::of(seed));
             let killed = fs.kill();
             let context = Context { op, seed };
             let log = support::open(&killed, &root).expect("opens after kill -9");
