@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use undb_proto::v1;
+use undb_runtime::Shutdown;
 use undb_vfs::{Fs, OsFs, read_file, write_file_atomic};
 
 const SEAL: Seal = Seal { magic: b"UNDBROUT", version: 1, what: "a file of routes" };
@@ -83,22 +84,35 @@ fn published(file: v1::LastGoodRoutes) -> Published {
     }
 }
 
-/// Writes after changes. Ends with the process.
-pub(super) async fn save(router: Router, last_good: LastGood) {
+/// Writes after changes, and what is not written yet when the end begins.
+pub(super) async fn save(router: Router, last_good: LastGood, shutdown: Shutdown) {
     let mut routes = router.0.publisher.follow();
     let mut saved = routes.borrow_and_update().clone();
-    while routes.changed().await.is_ok() {
+    while !shutdown.is_begun() {
+        tokio::select! {
+            changed = routes.changed() => if changed.is_err() { break },
+            () = shutdown.begun() => {}
+        }
         let now = routes.borrow_and_update().clone();
-        // Whether they are stale is about the moment, not about the routes.
-        if (&now.cluster_id, now.incarnation, &now.routes) == (&saved.cluster_id, saved.incarnation, &saved.routes) {
-            continue;
+        save_if_changed(&mut saved, now, &last_good).await;
+        tokio::select! {
+            () = tokio::time::sleep(SAVE_INTERVAL) => {}
+            () = shutdown.begun() => {}
         }
-        saved = now.clone();
-        let file = last_good.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || file.store(&now)).await {
-            tracing::warn!(%error, "last good routes not written");
-        }
-        tokio::time::sleep(SAVE_INTERVAL).await;
+    }
+    let now = routes.borrow_and_update().clone();
+    save_if_changed(&mut saved, now, &last_good).await;
+}
+
+async fn save_if_changed(saved: &mut Arc<Published>, now: Arc<Published>, last_good: &LastGood) {
+    // Whether they are stale is about the moment, not about the routes.
+    if (&now.cluster_id, now.incarnation, &now.routes) == (&saved.cluster_id, saved.incarnation, &saved.routes) {
+        return;
+    }
+    *saved = now.clone();
+    let file = last_good.clone();
+    if let Err(error) = tokio::task::spawn_blocking(move || file.store(&now)).await {
+        tracing::warn!(%error, "last good routes not written");
     }
 }
 

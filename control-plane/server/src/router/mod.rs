@@ -73,7 +73,8 @@ pub(crate) async fn open(config: Config, shell: &Shell, meta: MetaClient) -> Res
     }));
     spawn(shell, "router-leaders", leaders::follow(router.clone(), shell.bearer.clone()));
     spawn(shell, "router-publish", publish::publish(router.clone()));
-    spawn(shell, "router-last-good", last_good::save(router.clone(), last_good));
+    let shutdown = shell.tasks.shutdown().clone();
+    shell.tasks.spawn("router-last-good", last_good::save(router.clone(), last_good, shutdown));
     let known = router.clone();
     shell.readiness.register("router", move || match known.0.publisher.now().begun {
         true => Ok(()),
