@@ -14,12 +14,14 @@ impl State {
         self.check_stores(&mut broken);
         self.check_tables(&mut broken);
         self.check_shards(&mut broken);
+        self.check_disruptions(&mut broken);
         broken
     }
 
     fn check_ids(&self, broken: &mut Vec<String>) {
         let replica_ids = || self.shards.values().flat_map(replicas).map(|r| &r.replica_id);
         let ids = self.stores.keys().chain(self.tables.keys()).chain(self.shards.keys());
+        let ids = ids.chain(self.disruption_leases.keys());
         for id in ids.chain(replica_ids()).filter(|id| **id == 0 || **id >= self.cluster.next_id) {
             broken.push(format!("id {id} was never handed out"));
         }
@@ -94,6 +96,35 @@ impl State {
                 broken.push(format!("shard {shard_id} has no voter"));
             }
             self.check_revision("shard", *shard_id, record.revision, broken);
+        }
+    }
+
+    fn check_disruptions(&self, broken: &mut Vec<String>) {
+        let mut stores = BTreeSet::new();
+        let mut tokens = BTreeSet::new();
+        for (lease_id, lease) in &self.disruption_leases {
+            if lease.lease_id != *lease_id || lease.holder.is_empty() || lease.stores.is_empty() {
+                broken.push(format!("disruption lease {lease_id} lacks its id, its holder or its stores"));
+            }
+            if lease.kind() == v1::DisruptionKind::Unspecified || lease.phase() == v1::DisruptionPhase::Unspecified {
+                broken.push(format!("disruption lease {lease_id} has no kind or no phase"));
+            }
+            if lease.token == 0 || lease.token > lease.revision || !tokens.insert(lease.token) {
+                broken.push(format!("disruption lease {lease_id} has a token that fences nobody"));
+            }
+            let ends_ms = lease.granted_at_ms.saturating_add(lease.max_duration_ms);
+            if lease.expires_at_ms <= lease.granted_at_ms || lease.expires_at_ms > ends_ms {
+                broken.push(format!("disruption lease {lease_id} outlives its longest duration"));
+            }
+            for store_id in &lease.stores {
+                if !self.stores.contains_key(store_id) {
+                    broken.push(format!("store {store_id} of disruption lease {lease_id} does not exist"));
+                }
+                if !stores.insert(*store_id) {
+                    broken.push(format!("store {store_id} is under two disruption leases"));
+                }
+            }
+            self.check_revision("disruption lease", *lease_id, lease.revision, broken);
         }
     }
 

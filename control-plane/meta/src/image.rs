@@ -24,6 +24,7 @@ impl State {
             control_lease: Some(self.control_lease.clone()),
             now_ms: self.now_ms,
             purged_shards: self.purged_shards.iter().copied().collect(),
+            disruption_leases: self.disruption_leases.values().cloned().collect(),
         }
     }
 
@@ -48,6 +49,7 @@ impl State {
             shards: image.shards.into_iter().map(|s| (shard_id(&s), s)).collect(),
             control_lease: image.control_lease.unwrap_or_default(),
             purged_shards: image.purged_shards.into_iter().collect(),
+            disruption_leases: image.disruption_leases.into_iter().map(|l| (l.lease_id, l)).collect(),
         })
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  MetaCommand --apply--> State --image/change--> mirrors (control, router, access)
 //!                           |
+//!  observations --gate::decide(state, observations, question, now)--> granted, or who blocks
 //!  heartbeats --> Observations --plan(state, observations, now)--> tasks with reasons
 //! ```
 //!
@@ -18,19 +19,22 @@
 //! - names of tables that are not deleted are unique;
 //! - the shards of a table cover all keys, without holes or overlaps;
 //! - a shard's replicas lie on distinct stores, and no replica id occurs twice;
-//! - epochs never go back; a removed store never returns; a purged shard never returns.
+//! - epochs never go back; a removed store never returns; a purged shard never returns;
+//! - a store is under one disruption lease at most; a lease goes only with proof or with its replicas.
 //!
 //! Where to start: a command -> `apply/`; a file or a wire form -> `image`; a copy -> `mirror`;
-//! what cluster control will do -> `plan/`.
+//! what cluster control will do -> `plan/`; whether a store may be stopped -> `gate/`.
 
 mod apply;
 mod check;
 mod error;
+pub mod gate;
 mod image;
 mod mirror;
 pub mod plan;
 mod state;
 
+pub use apply::DECISION_MS_MAX;
 pub use error::{ImageError, Reject};
 pub use image::FORMAT_VERSION;
 pub use state::{Applied, State, TABLE_RETENTION_MS};

@@ -30,6 +30,12 @@ impl State {
         for name in change.deleted_store_clusters {
             self.store_clusters.remove(&name);
         }
+        for lease in change.disruption_leases {
+            self.disruption_leases.insert(lease.lease_id, lease);
+        }
+        for lease_id in change.deleted_disruption_leases {
+            self.disruption_leases.remove(&lease_id);
+        }
         if let Some(lease) = change.control_lease {
             self.control_lease = lease;
         }

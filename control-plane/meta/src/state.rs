@@ -18,6 +18,7 @@ pub struct State {
     pub(crate) shards: BTreeMap<u64, v1::ShardRecord>,
     pub(crate) control_lease: v1::ControlLease,
     pub(crate) purged_shards: BTreeSet<u64>,
+    pub(crate) disruption_leases: BTreeMap<u64, v1::DisruptionLease>,
 }
 
 /// What an accepted command did.
@@ -120,6 +121,16 @@ impl State {
     /// True when this shard once existed and its table was purged.
     pub fn is_purged(&self, shard_id: u64) -> bool {
         self.purged_shards.contains(&shard_id)
+    }
+
+    /// All leases that let stores be down, expired ones included: their stores count as down.
+    pub fn disruption_leases(&self) -> impl Iterator<Item = &v1::DisruptionLease> {
+        self.disruption_leases.values()
+    }
+
+    /// A lease that lets stores be down.
+    pub fn disruption_lease(&self, lease_id: u64) -> Option<&v1::DisruptionLease> {
+        self.disruption_leases.get(&lease_id)
     }
 }
 

@@ -45,6 +45,23 @@ fn table_record() -> impl Strategy<Value = v1::TableRecord> {
     })
 }
 
+fn disruption() -> impl Strategy<Value = Op> {
+    let stores = || prop::collection::vec(1..8_u64, 0..3);
+    let decision = || Some(v1::GateDecision::default());
+    prop_oneof![
+        (0..4_i32, stores(), "[ab]", 0..20_u64, 0..60_u64).prop_map(move |(kind, stores, holder, ttl_ms, max_duration_ms)| {
+            let decision = decision();
+            Op::AcquireDisruption(v1::AcquireDisruption { kind, stores, holder, ttl_ms, max_duration_ms, decision })
+        }),
+        (1..40_u64, 0..20_u64, 0..5_i32).prop_map(move |(lease_id, ttl_ms, phase)| {
+            Op::RenewDisruption(v1::RenewDisruption { lease_id, token: 0, ttl_ms, phase, decision: decision() })
+        }),
+        (1..40_u64, stores()).prop_map(move |(lease_id, proven_up)| {
+            Op::ReleaseDisruption(v1::ReleaseDisruption { lease_id, token: 0, proven_up, decision: decision() })
+        }),
+    ]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let word = "[abc]";
     prop_oneof![
@@ -87,6 +104,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => prop::collection::vec(shard_record(), 1..3).prop_map(|shards| Op::PutShards(v1::PutShards { shards })),
         1 => (1..40_u64).prop_map(|table_id| Op::PurgeTable(v1::PurgeTable { table_id })),
         2 => (0..9_u32).prop_map(|count| Op::AllocateIds(v1::AllocateIds { count })),
+        3 => disruption(),
     ]
 }
 
@@ -95,7 +113,12 @@ fn aim(state: &State, mut op: Op, right: bool) -> Op {
     if !right {
         return op;
     }
+    let now = |state: &State| Some(v1::GateDecision { revision: state.revision(), at_ms: state.now_ms() });
+    let lease = state.disruption_leases().last().map_or((0, 0), |l| (l.lease_id, l.token));
     match &mut op {
+        Op::AcquireDisruption(op) => op.decision = now(state),
+        Op::RenewDisruption(op) => (op.lease_id, op.token, op.decision) = (lease.0, lease.1, now(state)),
+        Op::ReleaseDisruption(op) => (op.lease_id, op.token, op.decision) = (lease.0, lease.1, now(state)),
         Op::SetStoreState(op) => op.expected_revision = state.store(op.store_id).map_or(0, |s| s.revision),
         Op::PutStoreCluster(op) => {
             if let Some(record) = op.store_cluster.as_mut() {

@@ -4,6 +4,7 @@
 //! nothing but the time.
 
 mod cluster;
+mod disruption;
 mod shard;
 mod store;
 mod table;
@@ -46,6 +47,9 @@ impl State {
             Op::SetTableState(op) => self.set_table_state(op),
             Op::PurgeTable(op) => self.purge_table(op),
             Op::PutShards(op) => self.put_shards(op),
+            Op::AcquireDisruption(op) => self.acquire_disruption(op),
+            Op::RenewDisruption(op) => self.renew_disruption(op),
+            Op::ReleaseDisruption(op) => self.release_disruption(op),
         }
     }
 
@@ -70,6 +74,7 @@ impl State {
 const UNKNOWN_COMMAND: &str =
     "the command has no operation that this build knows; update the metadata members first";
 
+pub use disruption::DECISION_MS_MAX;
 pub(crate) use shard::{check_cover, replicas};
 
 pub(crate) type Done = Result<(v1::MetaResult, v1::MetaChange), Reject>;
