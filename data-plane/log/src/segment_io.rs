@@ -32,6 +32,10 @@ pub(crate) struct FirstBytes {
     pub mark_seq: u64,
 }
 
+/// Preallocated is only what is a small part of the free space. On a disk that is nearly full it would take
+/// the room that votes, the reserve and the other stores need, at every start anew.
+const PREALLOCATE_SHARE: u64 = 8;
+
 impl FirstBytes {
     pub fn new(begin: Begin) -> Self {
         let checkpoint_seq = begin.header.first_seq;
@@ -53,6 +57,7 @@ impl FirstBytes {
         }
         let file = files.fs.open(&path, OpenHow::CreateNew)?;
         if preallocate > 0
+            && files.fs.space(&files.dir)?.free / PREALLOCATE_SHARE >= preallocate
             && let Err(error) = file.allocate(preallocate)
             && !undb_vfs::is_disk_full(&error)
         {

@@ -418,6 +418,19 @@ fn a_full_disk_can_be_opened_and_collected() {
 }
 
 #[test]
+fn a_log_that_opens_on_a_nearly_full_disk_leaves_others_the_room_that_is_left() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let options = || LogOptions { segment_bytes: 200_000, preallocate: true, ..small() };
+    drop(open_with(&SimFs::new(dir.path()), dir.path(), options()).expect("open"));
+    let fs = SimFs::new(dir.path());
+    let before = fs.used();
+    fs.set_quota(Some(before + 100_000));
+    let log = open_with(&fs, dir.path(), options()).expect("opens");
+    assert!(fs.used() < before + 50_000, "{} of {before}", fs.used());
+    assert!(!log.is_full());
+}
+
+#[test]
 fn segment_headers_are_what_the_file_says() {
     let dir = tempfile::tempdir().expect("tempdir");
     build(dir.path(), true);
