@@ -79,6 +79,13 @@ impl Dev {
         Self::start_at(dir, [&addresses[0], &addresses[1], &addresses[2]], &[])
     }
 
+    /// Kills it without a word and starts again where it was.
+    pub fn kill_and_restart(self, dir: &Path) -> Self {
+        let addresses = [self.api.clone(), self.resp.clone(), self.http.clone()];
+        drop(self);
+        Self::start_at(dir, [&addresses[0], &addresses[1], &addresses[2]], &[])
+    }
+
     /// Starts and waits for the ready line.
     pub fn start_at(dir: &Path, addresses: [&str; 3], more: &[&str]) -> Self {
         let mut child = command()
