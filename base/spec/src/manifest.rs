@@ -82,7 +82,10 @@ impl<S> Manifest<S> {
 /// An object of any kind. In JSON it is the object itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-#[allow(clippy::large_enum_variant, reason = "objects are few and short-lived; a box would be in every match")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "objects are few and short-lived; a box would be in every match"
+)]
 pub enum Object {
     /// A class of stores.
     StoreCluster(StoreCluster),

@@ -106,7 +106,9 @@ impl State {
             if lease.lease_id != *lease_id || lease.holder.is_empty() || lease.stores.is_empty() {
                 broken.push(format!("disruption lease {lease_id} lacks its id, its holder or its stores"));
             }
-            if lease.kind() == v1::DisruptionKind::Unspecified || lease.phase() == v1::DisruptionPhase::Unspecified {
+            if lease.kind() == v1::DisruptionKind::Unspecified
+                || lease.phase() == v1::DisruptionPhase::Unspecified
+            {
                 broken.push(format!("disruption lease {lease_id} has no kind or no phase"));
             }
             if lease.token == 0 || lease.token > lease.revision || !tokens.insert(lease.token) {

@@ -36,7 +36,10 @@ impl State {
             found => return Err(ImageError::Newer { found, supported: FORMAT_VERSION }),
         }
         if let Some(lost) = image.shards.iter().find(|s| s.shard.is_none()) {
-            return Err(ImageError::Corrupt(format!("a shard record of revision {} is empty", lost.revision)));
+            return Err(ImageError::Corrupt(format!(
+                "a shard record of revision {} is empty",
+                lost.revision
+            )));
         }
         let shard_id = |s: &v1::ShardRecord| s.shard.as_ref().map_or(0, |s| s.shard_id);
         Ok(Self {

@@ -59,7 +59,9 @@ impl Run {
     }
 
     fn register(&mut self, address: String) -> u64 {
-        let silent = |s: &&v1::StoreRecord| self.heard.silent_ms(s.store_id, self.now_ms) >= self.settings.disconnected_ms;
+        let silent = |s: &&v1::StoreRecord| {
+            self.heard.silent_ms(s.store_id, self.now_ms) >= self.settings.disconnected_ms
+        };
         let disconnected = self.state.stores().filter(silent).map(|s| s.store_id).collect();
         let uuid = format!("u{}", self.random.random::<u64>());
         let op = Op::RegisterStore(v1::RegisterStore {
@@ -152,7 +154,12 @@ impl Run {
             }
             Action::SetTable { table_id, state, condition, expected_revision } => {
                 let state = state as i32;
-                self.apply(Op::SetTableState(v1::SetTableState { table_id, state, condition, expected_revision }));
+                self.apply(Op::SetTableState(v1::SetTableState {
+                    table_id,
+                    state,
+                    condition,
+                    expected_revision,
+                }));
             }
             Action::PurgeTable { table_id } => {
                 self.apply(Op::PurgeTable(v1::PurgeTable { table_id }));

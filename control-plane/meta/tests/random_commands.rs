@@ -10,30 +10,35 @@ fn any_state() -> impl Strategy<Value = i32> {
 }
 
 fn shard_record() -> impl Strategy<Value = v1::ShardRecord> {
-    let replica = (1..40_u64, 1..8_u64, 0..3_i32)
-        .prop_map(|(replica_id, store_id, role)| v1::Replica { replica_id, store_id, role });
+    let replica = (1..40_u64, 1..8_u64, 0..3_i32).prop_map(|(replica_id, store_id, role)| v1::Replica {
+        replica_id,
+        store_id,
+        role,
+    });
     let ends = prop::sample::select(vec!["", "", "g", "m"]);
     let starts = prop::sample::select(vec!["", "", "g", "m"]);
     let shape = (1..40_u64, 1..40_u64, starts, ends, 1..3_u64, 1..4_u64);
     (shape, prop::collection::vec(replica, 0..4), 0..60_u64, any::<bool>()).prop_map(
-        |((shard_id, table_id, start, end, version, conf), replicas, revision, bootstrapping)| v1::ShardRecord {
-            shard: Some(v1::Shard {
-                shard_id,
-                table_id,
-                range: Some(v1::KeyRange { start: start.into(), end: end.into() }),
-                epoch: Some(v1::Epoch { version, conf }),
-                replicas,
-                version_base: 0,
-            }),
-            revision,
-            bootstrapping,
+        |((shard_id, table_id, start, end, version, conf), replicas, revision, bootstrapping)| {
+            v1::ShardRecord {
+                shard: Some(v1::Shard {
+                    shard_id,
+                    table_id,
+                    range: Some(v1::KeyRange { start: start.into(), end: end.into() }),
+                    epoch: Some(v1::Epoch { version, conf }),
+                    replicas,
+                    version_base: 0,
+                }),
+                revision,
+                bootstrapping,
+            }
         },
     )
 }
 
 fn table_record() -> impl Strategy<Value = v1::TableRecord> {
-    (1..40_u64, "[ab]", "[xy]", 1..4_u32, any::<bool>()).prop_map(|(table_id, name, spec, replication, good)| {
-        v1::TableRecord {
+    (1..40_u64, "[ab]", "[xy]", 1..4_u32, any::<bool>()).prop_map(
+        |(table_id, name, spec, replication, good)| v1::TableRecord {
             table_id,
             name,
             spec_json: spec,
@@ -41,23 +46,43 @@ fn table_record() -> impl Strategy<Value = v1::TableRecord> {
             options: Some(v1::TableOptions::default()),
             store_cluster: if good { DEFAULT_NAME.into() } else { "none".into() },
             ..Default::default()
-        }
-    })
+        },
+    )
 }
 
 fn disruption() -> impl Strategy<Value = Op> {
     let stores = || prop::collection::vec(1..8_u64, 0..3);
     let decision = || Some(v1::GateDecision::default());
     prop_oneof![
-        (0..4_i32, stores(), "[ab]", 0..20_u64, 0..60_u64).prop_map(move |(kind, stores, holder, ttl_ms, max_duration_ms)| {
-            let decision = decision();
-            Op::AcquireDisruption(v1::AcquireDisruption { kind, stores, holder, ttl_ms, max_duration_ms, decision })
-        }),
+        (0..4_i32, stores(), "[ab]", 0..20_u64, 0..60_u64).prop_map(
+            move |(kind, stores, holder, ttl_ms, max_duration_ms)| {
+                let decision = decision();
+                Op::AcquireDisruption(v1::AcquireDisruption {
+                    kind,
+                    stores,
+                    holder,
+                    ttl_ms,
+                    max_duration_ms,
+                    decision,
+                })
+            }
+        ),
         (1..40_u64, 0..20_u64, 0..5_i32).prop_map(move |(lease_id, ttl_ms, phase)| {
-            Op::RenewDisruption(v1::RenewDisruption { lease_id, token: 0, ttl_ms, phase, decision: decision() })
+            Op::RenewDisruption(v1::RenewDisruption {
+                lease_id,
+                token: 0,
+                ttl_ms,
+                phase,
+                decision: decision(),
+            })
         }),
         (1..40_u64, stores()).prop_map(move |(lease_id, proven_up)| {
-            Op::ReleaseDisruption(v1::ReleaseDisruption { lease_id, token: 0, proven_up, decision: decision() })
+            Op::ReleaseDisruption(v1::ReleaseDisruption {
+                lease_id,
+                token: 0,
+                proven_up,
+                decision: decision(),
+            })
         }),
     ]
 }
@@ -153,7 +178,11 @@ fn begun() -> State {
     let mut state = State::default();
     let ops = [
         Op::InitCluster(v1::InitCluster { cluster_id: "a".into() }),
-        Op::AcquireControlLease(v1::AcquireControlLease { owner: "a".into(), address: "a".into(), ttl_ms: 9 }),
+        Op::AcquireControlLease(v1::AcquireControlLease {
+            owner: "a".into(),
+            address: "a".into(),
+            ttl_ms: 9,
+        }),
     ];
     for op in ops {
         state.apply(v1::MetaCommand { now_ms: 1, control_lease: 0, op: Some(op) }).expect("a new cluster");
@@ -235,7 +264,8 @@ fn an_empty_store_takes_the_place_of_a_silent_one_and_the_old_one_never_returns(
     let old = apply(&mut state, 2, register("old", "h:1", true, vec![])).expect("new").store.expect("store");
     let alive = apply(&mut state, 3, register("new", "h:1", true, vec![])).expect_err("it is alive");
     assert_eq!(alive.code, ErrorCode::AlreadyExists);
-    let full = apply(&mut state, 3, register("new", "h:1", false, vec![old.store_id])).expect_err("not empty");
+    let full =
+        apply(&mut state, 3, register("new", "h:1", false, vec![old.store_id])).expect_err("not empty");
     assert_eq!(full.code, ErrorCode::Conflict);
     let new = apply(&mut state, 4, register("new", "h:1", true, vec![old.store_id])).expect("empty");
     let new = new.store.expect("store");
@@ -250,7 +280,8 @@ fn an_empty_store_takes_the_place_of_a_silent_one_and_the_old_one_never_returns(
 fn a_store_that_moved_keeps_its_id() {
     let mut state = begun();
     let first = apply(&mut state, 2, register("u", "h:1", true, vec![])).expect("new").store.expect("store");
-    let again = apply(&mut state, 3, register("u", "h:9", false, vec![])).expect("known").store.expect("store");
+    let again =
+        apply(&mut state, 3, register("u", "h:9", false, vec![])).expect("known").store.expect("store");
     assert_eq!((again.store_id, &again.address[..]), (first.store_id, "h:9"));
 }
 
@@ -258,14 +289,22 @@ fn a_store_that_moved_keeps_its_id() {
 fn a_control_lease_fences_the_owner_before_it() {
     let mut state = begun();
     let lease = |owner: &str, address: &str| {
-        Op::AcquireControlLease(v1::AcquireControlLease { owner: owner.into(), address: address.into(), ttl_ms: 100 })
+        Op::AcquireControlLease(v1::AcquireControlLease {
+            owner: owner.into(),
+            address: address.into(),
+            ttl_ms: 100,
+        })
     };
     apply(&mut state, 10, lease("a", "a")).expect("renewed");
     assert_eq!(state.control_lease().epoch, 1);
     assert_eq!(apply(&mut state, 50, lease("b", "b")).expect_err("held").code, ErrorCode::Conflict);
     apply(&mut state, 110, lease("b", "b")).expect("over");
     assert_eq!(state.control_lease().epoch, 2);
-    let old = v1::MetaCommand { now_ms: 111, control_lease: 1, op: Some(Op::AllocateIds(v1::AllocateIds { count: 1 })) };
+    let old = v1::MetaCommand {
+        now_ms: 111,
+        control_lease: 1,
+        op: Some(Op::AllocateIds(v1::AllocateIds { count: 1 })),
+    };
     assert_eq!(state.apply(old).expect_err("fenced").code, ErrorCode::Fenced);
     apply(&mut state, 112, lease("b2", "b")).expect("a process at the holder's address need not wait");
     assert_eq!(state.control_lease().epoch, 3);
@@ -314,7 +353,8 @@ fn a_shard_never_goes_back_to_an_older_epoch_or_revision() {
     let mut state = begun();
     let store = apply(&mut state, 2, register("u", "h:1", true, vec![])).expect("new").store.expect("store");
     let first = table(&mut state, "t", "x").expect("new").table.expect("table");
-    let replica_id = apply(&mut state, 3, Op::AllocateIds(v1::AllocateIds { count: 1 })).expect("ids").first_id;
+    let replica_id =
+        apply(&mut state, 3, Op::AllocateIds(v1::AllocateIds { count: 1 })).expect("ids").first_id;
     let mut record = state.shard(first.table_id + 1).expect("created").clone();
     let put = |record: &v1::ShardRecord| Op::PutShards(v1::PutShards { shards: vec![record.clone()] });
     let shard = record.shard.as_mut().expect("whole");

@@ -60,9 +60,7 @@ impl From<CallError> for v1::Error {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Refused(error) => error,
-            CallError::Unavailable(message) => {
-                undb_proto::wire_error(v1::ErrorCode::Unavailable, message)
-            }
+            CallError::Unavailable(message) => undb_proto::wire_error(v1::ErrorCode::Unavailable, message),
         }
     }
 }

@@ -40,7 +40,8 @@ impl Seal {
         if &header[..8] != self.magic {
             return Err(damaged(format!("it is not {}", self.what)));
         }
-        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let found = word(8);
         if found > self.version {
             return Err(ServerError::NewerFormat { path: path.into(), found, supported: self.version });
@@ -84,6 +85,9 @@ mod tests {
     fn a_newer_version_is_named_with_a_next_step() {
         let newer = Seal { version: 3, ..SEAL }.wrap(b"x");
         let text = SEAL.unwrap(&newer, Path::new("image")).expect_err("newer").to_string();
-        assert!(text.contains("format version 3") && text.contains("up to 2") && text.contains("start the build"), "{text}");
+        assert!(
+            text.contains("format version 3") && text.contains("up to 2") && text.contains("start the build"),
+            "{text}"
+        );
     }
 }

@@ -36,8 +36,12 @@ async fn member(dir: &Path, addresses: &[String], id: u64) -> Running {
 }
 
 async fn control_process(meta: &[String]) -> Running {
-    let config =
-        control::Config { listen: "127.0.0.1:0".into(), meta: meta.to_vec(), tuning: tuning(), ..Default::default() };
+    let config = control::Config {
+        listen: "127.0.0.1:0".into(),
+        meta: meta.to_vec(),
+        tuning: tuning(),
+        ..Default::default()
+    };
     control::start(config, shutdown()).await.expect("control starts")
 }
 
@@ -52,7 +56,9 @@ async fn resolve(address: impl ToString, table: &str) -> Result<v1::TableRoute, 
 async fn leader(addresses: &[String], except: u64) -> u64 {
     eventually("a leader of metadata", || async {
         for address in addresses {
-            let Ok(status) = MetaClient::new(channel(address)).meta_status(v1::Empty {}).await else { continue };
+            let Ok(status) = MetaClient::new(channel(address)).meta_status(v1::Empty {}).await else {
+                continue;
+            };
             let leader = status.into_inner().leader_member_id;
             if leader != 0 && leader != except {
                 return Ok(leader);

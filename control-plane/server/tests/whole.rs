@@ -140,7 +140,8 @@ async fn a_table_is_applied_described_routed_deleted_and_brought_back() {
     .await;
     let why = get(&mut client, "tables", "packages").await.expect_err("deleted");
     assert!(why.code() == ErrorCode::TableNotFound && why.message.contains("undelete"), "{why:?}");
-    let back = client.undelete(v1::UndeleteTableRequest { name: "packages".into() }).await.expect("an answer");
+    let back =
+        client.undelete(v1::UndeleteTableRequest { name: "packages".into() }).await.expect("an answer");
     assert!(back.into_inner().error.is_none());
     let again = eventually("the table again", || resolve(running.address, "packages")).await;
     assert_eq!(again.table_id, route.table_id);
@@ -175,7 +176,11 @@ async fn what_cannot_be_applied_is_refused_in_words() {
         (json!({"kind": "Pod"}), ErrorCode::InvalidArgument, "kind"),
         (table("t", json!({"storeClusta": "x"})), ErrorCode::InvalidArgument, "storeClusta"),
         (table("t", json!({"storeCluster": "nope"})), ErrorCode::NotFound, "there is no StoreCluster `nope`"),
-        (table("t", json!({"replication": {"factor": 2}})), ErrorCode::InvalidArgument, "spec.replication.factor"),
+        (
+            table("t", json!({"replication": {"factor": 2}})),
+            ErrorCode::InvalidArgument,
+            "spec.replication.factor",
+        ),
     ];
     for (object, code, text) in cases {
         let error = apply(&mut client, object).await.expect_err(text);
@@ -184,7 +189,8 @@ async fn what_cannot_be_applied_is_refused_in_words() {
     apply(&mut client, table("t", json!({"ttlSeconds": 5}))).await.expect("good");
     let error = apply(&mut client, table("t", json!({"ttlSeconds": 6}))).await.expect_err("ttl");
     assert_eq!(error.code(), ErrorCode::NotSupported);
-    let error = apply(&mut client, table("t", json!({"ttlSeconds": 5, "partitioning": {"type": "hash"}}))).await;
+    let error =
+        apply(&mut client, table("t", json!({"ttlSeconds": 5, "partitioning": {"type": "hash"}}))).await;
     assert!(error.expect_err("layout").message.contains("spec.partitioning"));
     let error = get(&mut client, "pods", "").await.expect_err("unknown kind");
     assert!(error.message.contains("ask for tables"), "{error:?}");
@@ -233,7 +239,9 @@ async fn a_subscriber_gets_a_snapshot_then_what_changes() {
     let _stores = start_stores(&world, 3, running.address.to_string()).await;
     let mut client = admin(&running);
     healthy(&client).await;
-    apply(&mut client, table("t", json!({"partitioning": {"type": "hash", "shards": 12}}))).await.expect("good");
+    apply(&mut client, table("t", json!({"partitioning": {"type": "hash", "shards": 12}})))
+        .await
+        .expect("good");
     eventually("the table", || resolve(running.address, "t")).await;
     healthy(&client).await;
     let tables = vec![
@@ -260,8 +268,10 @@ async fn a_subscriber_gets_a_snapshot_then_what_changes() {
     // A leader moves by itself: the next update builds on the one before.
     let moved = {
         let mut world = world.lock();
-        let group = world.groups.values_mut().find(|g| g.leader != 0 && g.shard.replicas.len() == 3).expect("led");
-        let other = group.shard.replicas.iter().find(|r| r.replica_id != group.leader).expect("three").replica_id;
+        let group =
+            world.groups.values_mut().find(|g| g.leader != 0 && g.shard.replicas.len() == 3).expect("led");
+        let other =
+            group.shard.replicas.iter().find(|r| r.replica_id != group.leader).expect("three").replica_id;
         (group.leader, group.term) = (other, group.term + 1);
         (group.shard.shard_id, group.shard.table_id)
     };
@@ -276,7 +286,8 @@ async fn a_subscriber_gets_a_snapshot_then_what_changes() {
                 assert_eq!(delta.base, version, "it builds on what was sent");
                 assert!(delta.next.map(|v| v.version) > version.map(|v| v.version));
                 version = delta.next;
-                let ids: Vec<u64> = delta.upserts.iter().filter_map(|s| Some(s.shard.as_ref()?.shard_id)).collect();
+                let ids: Vec<u64> =
+                    delta.upserts.iter().filter_map(|s| Some(s.shard.as_ref()?.shard_id)).collect();
                 if ids.contains(&moved.0) {
                     break;
                 }

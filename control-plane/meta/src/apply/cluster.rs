@@ -45,8 +45,7 @@ impl State {
         }
         let epoch = if same { held.epoch } else { held.epoch + 1 };
         let expires_at_ms = self.now_ms.saturating_add(op.ttl_ms);
-        self.control_lease =
-            v1::ControlLease { epoch, owner: op.owner, address: op.address, expires_at_ms };
+        self.control_lease = v1::ControlLease { epoch, owner: op.owner, address: op.address, expires_at_ms };
         let lease = Some(self.control_lease.clone());
         let change = v1::MetaChange { control_lease: lease.clone(), ..Default::default() };
         Ok((v1::MetaResult { control_lease: lease, ..Default::default() }, change))

@@ -125,7 +125,11 @@ impl State {
         self.stores.values().find(|s| s.address == address && s.state() != StoreState::StoreRemoved)
     }
 
-    fn refuse_unless_disconnected(&self, holder: &v1::StoreRecord, op: &v1::RegisterStore) -> Result<(), Reject> {
+    fn refuse_unless_disconnected(
+        &self,
+        holder: &v1::StoreRecord,
+        op: &v1::RegisterStore,
+    ) -> Result<(), Reject> {
         if op.disconnected.contains(&holder.store_id) {
             return Ok(());
         }

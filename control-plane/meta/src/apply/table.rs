@@ -75,9 +75,8 @@ impl State {
         if known.revision != op.expected_revision {
             return Err(Reject::conflict(format!("table {} is at revision {}", known.name, known.revision)));
         }
-        let fixed = |t: &v1::TableRecord| {
-            (t.table_id, t.options.clone(), t.partitioning, t.store_cluster.clone())
-        };
+        let fixed =
+            |t: &v1::TableRecord| (t.table_id, t.options.clone(), t.partitioning, t.store_cluster.clone());
         if fixed(&known) != fixed(&wanted) {
             let message = "only minAvailable, quota, deletionPolicy and a higher replication factor of a \
                            table can change; create another table and import into it";
@@ -103,7 +102,8 @@ impl State {
         let Some(known) = self.live_table(&op.name).or_else(|| self.deleted_table(&op.name)).cloned() else {
             return Err(not_found(&op.name));
         };
-        let deleted_at_ms = if known.state() == TableState::TableDeleted { known.deleted_at_ms } else { self.now_ms };
+        let deleted_at_ms =
+            if known.state() == TableState::TableDeleted { known.deleted_at_ms } else { self.now_ms };
         let kept_until_ms = deleted_at_ms.saturating_add(TABLE_RETENTION_MS);
         let purge_after_ms = if op.now { self.now_ms.min(kept_until_ms) } else { kept_until_ms };
         let already = known.state() == TableState::TableDeleted && known.purge_after_ms <= purge_after_ms;

@@ -23,8 +23,7 @@ impl Planner<'_> {
             let Some((shard_id, from, to, replica_id)) = self.best_move(&led, &moved) else { return };
             moved.insert(shard_id);
             let (high, low) = (led[&from], led[&to]);
-            let action =
-                Action::TransferLeader { store_id: from, shard_id, to_replica_id: replica_id };
+            let action = Action::TransferLeader { store_id: from, shard_id, to_replica_id: replica_id };
             self.push(action, format!("store {from} leads {high} shards, store {to} {low}"));
             *led.entry(from).or_default() -= 1;
             *led.entry(to).or_default() += 1;
@@ -35,7 +34,8 @@ impl Planner<'_> {
     fn evacuate(&mut self) {
         let leaders: Vec<_> = self.view.leaders().collect();
         for (shard_id, leader) in leaders {
-            let draining = self.view.state.store(leader.store_id).map(|s| s.state()) == Some(StoreState::StoreDraining);
+            let draining =
+                self.view.state.store(leader.store_id).map(|s| s.state()) == Some(StoreState::StoreDraining);
             let stopping = self.view.fresh(leader.store_id).is_some_and(|seen| seen.stopping);
             if !draining && !stopping {
                 continue;
@@ -75,9 +75,12 @@ impl Planner<'_> {
 
     fn is_movable(&self, shard_id: u64, leader: &LeaderView<'_>) -> bool {
         let now_ms = self.view.now.monotonic_ms;
-        let cool = self.view.observations.moved.get(&shard_id).is_none_or(|at| {
-            now_ms.saturating_sub(*at) >= self.view.settings.leader_cooldown_ms
-        });
+        let cool = self
+            .view
+            .observations
+            .moved
+            .get(&shard_id)
+            .is_none_or(|at| now_ms.saturating_sub(*at) >= self.view.settings.leader_cooldown_ms);
         let settled = self.view.state.shard(shard_id).is_some_and(|r| {
             !r.bootstrapping && shard_of(r).replicas.iter().all(|r| r.role() == Role::Voter)
         });

@@ -45,7 +45,8 @@ impl Planner<'_> {
         }
         let actual = self.view.leader(id)?.shard()?;
         let epoch = epoch_of(shard);
-        let agreed = !listed(actual) && epoch_of(actual).covers(epoch_of(theirs)) && epoch.covers(epoch_of(theirs));
+        let agreed =
+            !listed(actual) && epoch_of(actual).covers(epoch_of(theirs)) && epoch.covers(epoch_of(theirs));
         agreed.then(|| (epoch, format!("shard {id} has other members since conf {}", epoch.conf)))
     }
 }

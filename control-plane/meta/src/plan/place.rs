@@ -35,7 +35,12 @@ impl Load {
 
 impl Planner<'_> {
     /// `count` stores for new replicas of a shard, or how many there are.
-    pub(super) fn choose(&mut self, record: &v1::ShardRecord, count: usize, role: Role) -> Result<Vec<u64>, usize> {
+    pub(super) fn choose(
+        &mut self,
+        record: &v1::ShardRecord,
+        count: usize,
+        role: Role,
+    ) -> Result<Vec<u64>, usize> {
         let shard = shard_of(record);
         let used: BTreeSet<u64> = shard.replicas.iter().map(|r| r.store_id).collect();
         let class = self.view.state.table(shard.table_id).map_or("", |t| &t.store_cluster[..]);
@@ -90,7 +95,8 @@ impl<'a> View<'a> {
     fn is_target(&self, store_id: u64) -> bool {
         let roomy = |stats: &v1::StoreStats| {
             stats.capacity_bytes == 0
-                || stats.free_bytes.saturating_mul(100) >= stats.capacity_bytes.saturating_mul(FREE_PERCENT_MIN)
+                || stats.free_bytes.saturating_mul(100)
+                    >= stats.capacity_bytes.saturating_mul(FREE_PERCENT_MIN)
         };
         self.takes_more(store_id) && self.fresh(store_id).is_some_and(|seen| roomy(&seen.stats))
     }

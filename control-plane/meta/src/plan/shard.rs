@@ -88,9 +88,10 @@ impl Planner<'_> {
     /// A listed learner that its store does not have yet.
     fn create_listed_learners(&mut self, shard: &v1::Shard) {
         for replica in shard.replicas.iter().filter(|r| r.role() == Role::Learner) {
-            let missing = self.view.fresh(replica.store_id).is_some_and(|seen| {
-                !seen.replicas.contains_key(&replica.replica_id)
-            });
+            let missing = self
+                .view
+                .fresh(replica.store_id)
+                .is_some_and(|seen| !seen.replicas.contains_key(&replica.replica_id));
             if missing {
                 let action = Action::CreateReplica {
                     store_id: replica.store_id,
@@ -274,12 +275,8 @@ impl Planner<'_> {
         replicas: Vec<v1::Replica>,
         reason: &str,
     ) {
-        let action = Action::ChangeMembers {
-            store_id: leader.store_id,
-            shard_id: shard.shard_id,
-            expected,
-            replicas,
-        };
+        let action =
+            Action::ChangeMembers { store_id: leader.store_id, shard_id: shard.shard_id, expected, replicas };
         self.push(action, format!("shard {}: {reason}", shard.shard_id));
     }
 }

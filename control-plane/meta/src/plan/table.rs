@@ -61,14 +61,15 @@ impl Planner<'_> {
         let state = self.view.state;
         let shards = state.table_shards(table.table_id);
         let ids: Vec<u64> = shards.iter().map(|s| shard_of(s).shard_id).collect();
-        let waits = state.stores().filter(|s| s.state() != StoreState::StoreRemoved).any(|store| {
-            match self.view.fresh(store.store_id) {
-                Some(seen) => {
-                    let of = |r: &v1::ReplicaReport| r.shard.as_ref().map_or(0, |s| s.shard_id);
-                    seen.replicas.values().any(|r| ids.contains(&of(r)))
-                }
-                None => self.view.silent_ms(store.store_id) < self.view.settings.disconnected_ms,
+        let waits = state.stores().filter(|s| s.state() != StoreState::StoreRemoved).any(|store| match self
+            .view
+            .fresh(store.store_id)
+        {
+            Some(seen) => {
+                let of = |r: &v1::ReplicaReport| r.shard.as_ref().map_or(0, |s| s.shard_id);
+                seen.replicas.values().any(|r| ids.contains(&of(r)))
             }
+            None => self.view.silent_ms(store.store_id) < self.view.settings.disconnected_ms,
         });
         if !waits {
             let action = Action::PurgeTable { table_id: table.table_id };

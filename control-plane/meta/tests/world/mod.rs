@@ -45,7 +45,9 @@ impl World {
     }
 
     fn holds(&self, replica: &v1::Replica) -> bool {
-        self.stores.get(&replica.store_id).is_some_and(|s| s.up && s.replicas.contains_key(&replica.replica_id))
+        self.stores
+            .get(&replica.store_id)
+            .is_some_and(|s| s.up && s.replicas.contains_key(&replica.replica_id))
     }
 
     /// Elections where the leader is gone and a quorum lives; replication to whoever is there.
@@ -53,11 +55,13 @@ impl World {
         let ids: Vec<u64> = self.groups.keys().copied().collect();
         for id in ids {
             let group = &self.groups[&id];
-            let voters: Vec<&v1::Replica> = group.shard.replicas.iter().filter(|r| r.role() == Role::Voter).collect();
+            let voters: Vec<&v1::Replica> =
+                group.shard.replicas.iter().filter(|r| r.role() == Role::Voter).collect();
             let live: Vec<u64> = voters.iter().filter(|r| self.holds(r)).map(|r| r.replica_id).collect();
             let quorum = live.len() * 2 > voters.len();
             let led = group.shard.replicas.iter().any(|r| r.replica_id == group.leader && self.holds(r));
-            let best = live.iter().copied().max_by_key(|r| (group.has.get(r).copied().unwrap_or(0), u64::MAX - r));
+            let best =
+                live.iter().copied().max_by_key(|r| (group.has.get(r).copied().unwrap_or(0), u64::MAX - r));
             let there: Vec<u64> =
                 group.shard.replicas.iter().filter(|r| self.holds(r)).map(|r| r.replica_id).collect();
             let Some(group) = self.groups.get_mut(&id) else { continue };
@@ -76,7 +80,13 @@ impl World {
         }
     }
 
-    pub fn create_replica(&mut self, store_id: u64, shard: &v1::Shard, replica_id: u64, bootstrap: bool) -> bool {
+    pub fn create_replica(
+        &mut self,
+        store_id: u64,
+        shard: &v1::Shard,
+        replica_id: u64,
+        bootstrap: bool,
+    ) -> bool {
         let Some(store) = self.stores.get_mut(&store_id).filter(|s| s.up) else { return false };
         store.replicas.insert(replica_id, shard.shard_id);
         if bootstrap && !self.groups.contains_key(&shard.shard_id) {
@@ -104,7 +114,8 @@ impl World {
         let voters: Vec<v1::Replica> = replicas.iter().filter(|r| r.role() == Role::Voter).copied().collect();
         let live = voters.iter().filter(|r| self.holds(r)).count();
         let Some(group) = self.groups.get_mut(&shard_id) else { return Err("no group".into()) };
-        let leads = group.shard.replicas.iter().any(|r| r.replica_id == group.leader && r.store_id == store_id);
+        let leads =
+            group.shard.replicas.iter().any(|r| r.replica_id == group.leader && r.store_id == store_id);
         if !leads || epoch(&group.shard) != expected {
             return Err("not the leader, or another epoch".into());
         }
@@ -122,10 +133,12 @@ impl World {
     }
 
     pub fn transfer_leader(&mut self, store_id: u64, shard_id: u64, to: u64) -> bool {
-        let target = self.groups.get(&shard_id).and_then(|g| g.shard.replicas.iter().find(|r| r.replica_id == to));
+        let target =
+            self.groups.get(&shard_id).and_then(|g| g.shard.replicas.iter().find(|r| r.replica_id == to));
         let fit = target.is_some_and(|r| r.role() == Role::Voter && self.holds(r));
         let Some(group) = self.groups.get_mut(&shard_id) else { return false };
-        let leads = group.shard.replicas.iter().any(|r| r.replica_id == group.leader && r.store_id == store_id);
+        let leads =
+            group.shard.replicas.iter().any(|r| r.replica_id == group.leader && r.store_id == store_id);
         if leads && fit {
             group.leader = to;
             group.term += 1;
@@ -137,7 +150,8 @@ impl World {
         if let Some(group) = self.groups.get(&shard_id) {
             let member = group.shard.replicas.iter().any(|r| r.replica_id == replica_id);
             if member && !group.doomed {
-                self.violations.push(format!("replica {replica_id} of shard {shard_id} was a member, and destroyed"));
+                self.violations
+                    .push(format!("replica {replica_id} of shard {shard_id} was a member, and destroyed"));
             }
         }
         let Some(store) = self.stores.get_mut(&store_id).filter(|s| s.up) else { return false };

@@ -27,10 +27,8 @@ pub(super) async fn follow(client: MetaClient) {
 async fn watch_once(client: &MetaClient) -> bool {
     let (address, mut rpc) = client.0.endpoints.current();
     let state = client.state();
-    let request = v1::WatchRequest {
-        cluster_id: state.cluster().cluster_id.clone(),
-        from_revision: state.revision(),
-    };
+    let request =
+        v1::WatchRequest { cluster_id: state.cluster().cluster_id.clone(), from_revision: state.revision() };
     drop(state);
     let mut stream = match tokio::time::timeout(SILENCE_MAX, rpc.watch(request)).await {
         Ok(Ok(response)) => response.into_inner(),

@@ -168,7 +168,8 @@ impl Kind {
             "shard" | "shards" => Ok(Self::Shards),
             "storecluster" | "storeclusters" | "usc" => Ok(Self::StoreClusters),
             _ => {
-                let message = format!("`{text}` is not a kind; ask for tables, stores, shards or storeclusters");
+                let message =
+                    format!("`{text}` is not a kind; ask for tables, stores, shards or storeclusters");
                 Err(wire_error(ErrorCode::InvalidArgument, message))
             }
         }

@@ -57,7 +57,9 @@ fn tables(view: &View<'_>, name: &str) -> Result<Vec<Value>, v1::Error> {
         let left_h = deleted.purge_after_ms.saturating_sub(view.now.wall_ms).div_ceil(3_600_000);
         let message = match left_h {
             0 => format!("table {name} was deleted and its data is being removed"),
-            _ => format!("table {name} was deleted; `undb undelete table {name}` brings it back within {left_h} hours"),
+            _ => format!(
+                "table {name} was deleted; `undb undelete table {name}` brings it back within {left_h} hours"
+            ),
         };
         return Err(wire_error(ErrorCode::TableNotFound, message));
     }
@@ -84,7 +86,8 @@ pub(super) fn health(view: &View<'_>, table: &v1::TableRecord) -> Health {
             health.live_keys += leader.report.live_keys;
             health.live_bytes += leader.report.live_bytes;
         }
-        health.under_replicated += u64::from((view.live_voters(record) as u64) < u64::from(table.replication));
+        health.under_replicated +=
+            u64::from((view.live_voters(record) as u64) < u64::from(table.replication));
     }
     health
 }
@@ -141,9 +144,8 @@ pub(super) fn store_condition(view: &View<'_>, store: &v1::StoreRecord) -> (&'st
 
 /// (replicas listed, leaders) of a store.
 pub(super) fn store_counts(view: &View<'_>, store_id: u64) -> (u64, u64) {
-    let lists = |s: &&v1::ShardRecord| {
-        s.shard.iter().flat_map(|s| &s.replicas).any(|r| r.store_id == store_id)
-    };
+    let lists =
+        |s: &&v1::ShardRecord| s.shard.iter().flat_map(|s| &s.replicas).any(|r| r.store_id == store_id);
     let replicas = view.state.shards().filter(lists).count() as u64;
     let leaders = view.leaders().filter(|(_, l)| l.store_id == store_id).count() as u64;
     (replicas, leaders)
@@ -180,7 +182,9 @@ fn shards(view: &View<'_>, name: &str, table_name: &str) -> Result<Vec<Value>, v
             continue;
         }
         for record in view.state.table_shards(table.table_id) {
-            if let Some(s) = record.shard.as_ref().filter(|s| name.is_empty() || s.shard_id.to_string() == name) {
+            if let Some(s) =
+                record.shard.as_ref().filter(|s| name.is_empty() || s.shard_id.to_string() == name)
+            {
                 objects.push(shard(view, table, record, s));
             }
         }
@@ -254,7 +258,8 @@ fn store_clusters(view: &View<'_>, name: &str) -> Result<Vec<Value>, v1::Error> 
             true => String::new(),
             false => format!("InsufficientStores: {up} of {wanted} stores are up"),
         };
-        let status = json!({"ready": ready, "reason": reason, "stores": part.len(), "storesUp": up, "tables": tables});
+        let status =
+            json!({"ready": ready, "reason": reason, "stores": part.len(), "storesUp": up, "tables": tables});
         applied(&record.spec_json, status)
     });
     named(objects.collect(), ErrorCode::NotFound, "storecluster", name)

@@ -50,9 +50,14 @@ impl Heard {
     }
 
     /// Stores that have been silent for so long that an empty one may take their place.
-    pub fn disconnected<'a>(&self, stores: impl Iterator<Item = &'a v1::StoreRecord>, now_ms: u64) -> Vec<u64> {
+    pub fn disconnected<'a>(
+        &self,
+        stores: impl Iterator<Item = &'a v1::StoreRecord>,
+        now_ms: u64,
+    ) -> Vec<u64> {
         let observations = self.observations.lock();
-        let silent = |s: &&v1::StoreRecord| observations.silent_ms(s.store_id, now_ms) >= self.disconnected_ms;
+        let silent =
+            |s: &&v1::StoreRecord| observations.silent_ms(s.store_id, now_ms) >= self.disconnected_ms;
         stores.filter(silent).map(|s| s.store_id).collect()
     }
 

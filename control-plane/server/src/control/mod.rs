@@ -42,8 +42,7 @@ use undb_runtime::{Clock, Shutdown};
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound =
-        Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
+    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
     let shell = &bound.shell;
     let meta = MetaClient::start(&config.meta, shell.bearer.clone(), &shell.tasks)?;
     let control = open(config.tuning, shell, meta)?;
@@ -97,11 +96,9 @@ pub(crate) fn open(tuning: Tuning, shell: &Shell, meta: MetaClient) -> Result<Co
         }
     });
     let known = control.clone();
-    shell.readiness.register("control", move || {
-        match known.0.meta.state().control_lease().epoch {
-            0 => Err("nobody holds the control lease yet; check that metadata is ready".into()),
-            _ => Ok(()),
-        }
+    shell.readiness.register("control", move || match known.0.meta.state().control_lease().epoch {
+        0 => Err("nobody holds the control lease yet; check that metadata is ready".into()),
+        _ => Ok(()),
     });
     Ok(control)
 }

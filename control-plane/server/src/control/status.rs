@@ -52,7 +52,10 @@ fn status_of(view: &View<'_>, problems: &mut Vec<String>) -> v1::StatusResponse 
                 "Disconnected" => "start it again; its replicas are made elsewhere once it counts as down",
                 _ => "this passes by itself",
             };
-            problems.push(format!("store {} at {}: {condition}, {reason}; {next}", store.store_id, store.address));
+            problems.push(format!(
+                "store {} at {}: {condition}, {reason}; {next}",
+                store.store_id, store.address
+            ));
         }
         status.stores.push(v1::StoreStatus {
             store: Some(store.clone()),

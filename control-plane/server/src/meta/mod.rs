@@ -36,7 +36,10 @@ use undb_types::{GroupId, ReplicaId, ShardId};
 use undb_vfs::{Fs, OsFs};
 
 /// Reads the bytes of an image file without starting a member, for tools.
-pub fn read_image(bytes: &[u8], path: &std::path::Path) -> Result<undb_proto::v1::MetaImageFile, ServerError> {
+pub fn read_image(
+    bytes: &[u8],
+    path: &std::path::Path,
+) -> Result<undb_proto::v1::MetaImageFile, ServerError> {
     image_file::decode(bytes, path)
 }
 
@@ -44,8 +47,7 @@ pub fn read_image(bytes: &[u8], path: &std::path::Path) -> Result<undb_proto::v1
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound =
-        Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
+    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
     let part = open(config, &bound.shell, Arc::new(OsFs::default())).await?;
     let routes = part.add_to(Routes::default(), &bound.shell);
     Ok(bound.serve(routes))
@@ -75,10 +77,9 @@ pub(crate) async fn open(config: Config, shell: &Shell, fs: Arc<dyn Fs>) -> Resu
     config.validate()?;
     let members = members_of(&config, &shell.advertise);
     let blocking_config = config.clone();
-    let (directory, machine, log) =
-        tokio::task::spawn_blocking(move || open_files(&blocking_config, fs))
-            .await
-            .map_err(|e| ServerError::Log(format!("opening the directory: {e}")))??;
+    let (directory, machine, log) = tokio::task::spawn_blocking(move || open_files(&blocking_config, fs))
+        .await
+        .map_err(|e| ServerError::Log(format!("opening the directory: {e}")))??;
     let host = Host::start(HostOptions {
         cluster_id: directory.cluster_id.clone(),
         store: config.member_id,

@@ -18,10 +18,8 @@ pub(super) fn table_route(
     table: &v1::TableRecord,
 ) -> v1::TableRoute {
     let records = state.table_shards(table.table_id);
-    let shards: Vec<v1::RouteShard> = records
-        .iter()
-        .filter_map(|record| Some(route_shard(record.shard.as_ref()?, leaders)))
-        .collect();
+    let shards: Vec<v1::RouteShard> =
+        records.iter().filter_map(|record| Some(route_shard(record.shard.as_ref()?, leaders))).collect();
     let store_ids: BTreeSet<u64> =
         shards.iter().flat_map(|s| &s.shard).flat_map(|s| &s.replicas).map(|r| r.store_id).collect();
     let stores: Vec<&v1::StoreRecord> = store_ids.iter().filter_map(|id| state.store(*id)).collect();

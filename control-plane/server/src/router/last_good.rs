@@ -106,7 +106,9 @@ pub(super) async fn save(router: Router, last_good: LastGood, shutdown: Shutdown
 
 async fn save_if_changed(saved: &mut Arc<Published>, now: Arc<Published>, last_good: &LastGood) {
     // Whether they are stale is about the moment, not about the routes.
-    if (&now.cluster_id, now.incarnation, &now.routes) == (&saved.cluster_id, saved.incarnation, &saved.routes) {
+    if (&now.cluster_id, now.incarnation, &now.routes)
+        == (&saved.cluster_id, saved.incarnation, &saved.routes)
+    {
         return;
     }
     *saved = now.clone();

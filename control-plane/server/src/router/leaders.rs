@@ -37,7 +37,8 @@ impl Leaders {
             for info in infos {
                 let old = known.get(&info.shard_id);
                 let newer = old.is_none_or(|old| {
-                    info.term > old.term || (info.term == old.term && old.replica_id == 0 && info.replica_id != 0)
+                    info.term > old.term
+                        || (info.term == old.term && old.replica_id == 0 && info.replica_id != 0)
                 });
                 if newer {
                     Arc::make_mut(known).insert(info.shard_id, info);

@@ -60,9 +60,7 @@ impl v1::router_server::Router for Router {
             Ok(route) if request.known.is_some() && request.known == route.version => {
                 v1::ResolveResponse { not_modified: true, ..Default::default() }
             }
-            Ok(route) => {
-                v1::ResolveResponse { route: Some(as_sent(&routes, &route)), ..Default::default() }
-            }
+            Ok(route) => v1::ResolveResponse { route: Some(as_sent(&routes, &route)), ..Default::default() },
             Err(error) => v1::ResolveResponse { error: Some(error), ..Default::default() },
         }))
     }

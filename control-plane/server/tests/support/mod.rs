@@ -187,13 +187,19 @@ fn outcome(done: bool) -> Result<Response<v1::Outcome>, Status> {
 
 #[tonic::async_trait]
 impl v1::store_server::Store for Calls {
-    async fn create_replica(&self, r: Request<v1::CreateReplicaRequest>) -> Result<Response<v1::Outcome>, Status> {
+    async fn create_replica(
+        &self,
+        r: Request<v1::CreateReplicaRequest>,
+    ) -> Result<Response<v1::Outcome>, Status> {
         let r = r.into_inner();
         let shard = r.shard.expect("a shard");
         outcome(self.world.lock().create_replica(self.id, &shard, r.replica_id, r.bootstrap))
     }
 
-    async fn destroy_replica(&self, r: Request<v1::DestroyReplicaRequest>) -> Result<Response<v1::Outcome>, Status> {
+    async fn destroy_replica(
+        &self,
+        r: Request<v1::DestroyReplicaRequest>,
+    ) -> Result<Response<v1::Outcome>, Status> {
         let r = r.into_inner();
         outcome(self.world.lock().destroy_replica(self.id, r.shard_id, r.replica_id))
     }
@@ -214,7 +220,10 @@ impl v1::store_server::Store for Calls {
         }))
     }
 
-    async fn transfer_leader(&self, r: Request<v1::TransferLeaderRequest>) -> Result<Response<v1::Outcome>, Status> {
+    async fn transfer_leader(
+        &self,
+        r: Request<v1::TransferLeaderRequest>,
+    ) -> Result<Response<v1::Outcome>, Status> {
         let r = r.into_inner();
         outcome(self.world.lock().transfer_leader(self.id, r.shard_id, r.to_replica_id))
     }

@@ -22,7 +22,9 @@ pub(super) fn compare(command: &Command, redis: &Reply, undb: &Reply) -> Compari
     let same = match (name(command).as_str(), redis, undb) {
         ("HGETALL", Reply::Array(a), Reply::Array(b)) => pairs(a) == pairs(b),
         ("HKEYS" | "HVALS", Reply::Array(a), Reply::Array(b)) => sorted(a) == sorted(b),
-        ("PTTL" | "PEXPIRETIME", Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0 => (a - b).abs() <= TIME_SLACK_MS,
+        ("PTTL" | "PEXPIRETIME", Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0 => {
+            (a - b).abs() <= TIME_SLACK_MS
+        }
         ("TTL" | "EXPIRETIME", Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0 => {
             (a - b).abs() <= TIME_SLACK_MS / 1000
         }
@@ -62,12 +64,14 @@ const KNOWN: [Difference; 3] = [
             name.ends_with("INCRBYFLOAT") && matches!(both, (Some(a), Some(b)) if close(a, b))
         },
     ),
-    ("SELECT takes a table's name too, so a word that is no number is an unknown table", |name, redis, undb| {
-        name == "SELECT" && matches!((redis, undb), (Reply::Error(_), Reply::Error(_)))
-    }),
-    ("CLIENT with a word too many is an unknown subcommand, not a wrong number of words", |name, redis, undb| {
-        name == "CLIENT" && matches!((redis, undb), (Reply::Error(_), Reply::Error(_)))
-    }),
+    (
+        "SELECT takes a table's name too, so a word that is no number is an unknown table",
+        |name, redis, undb| name == "SELECT" && matches!((redis, undb), (Reply::Error(_), Reply::Error(_))),
+    ),
+    (
+        "CLIENT with a word too many is an unknown subcommand, not a wrong number of words",
+        |name, redis, undb| name == "CLIENT" && matches!((redis, undb), (Reply::Error(_), Reply::Error(_))),
+    ),
 ];
 
 fn number(reply: &Reply) -> Option<f64> {
