@@ -304,7 +304,10 @@ fn overlaps(a: &KeyRange, b: &KeyRange) -> bool {
 fn ordered(mut shards: Vec<Arc<ShardRoute>>) -> Result<Vec<Arc<ShardRoute>>, Refused> {
     shards.sort_by(|a, b| a.range.start.cmp(&b.range.start));
     let (Some(first), Some(last)) = (shards.first(), shards.last()) else { return Err(Refused::Empty) };
-    let joined = shards.windows(2).all(|w| !w[0].range.end.is_empty() && w[0].range.end == w[1].range.start);
+    // A shard without keys would hide the one that begins where it does.
+    let joins =
+        |w: &[Arc<ShardRoute>]| w[0].range.end == w[1].range.start && w[0].range.start < w[1].range.start;
+    let joined = shards.windows(2).all(joins);
     if first.range.start != Bytes::new() || !last.range.end.is_empty() || !joined {
         return Err(Refused::Hole);
     }

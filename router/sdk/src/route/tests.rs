@@ -150,6 +150,12 @@ fn the_wire_form_comes_back_the_same() {
     assert_eq!((back.version, back.address(2)), (table.version, table.address(2)));
 }
 
+#[test]
+fn a_route_with_a_shard_without_keys_is_refused() {
+    let shards = vec![shard(1, "", "b", (1, 1)), shard(2, "b", "b", (1, 1)), shard(3, "b", "", (1, 1))];
+    assert_eq!(RouteTable::from_snapshot(route((1, 1), shards)).err(), Some(Refused::Hole));
+}
+
 proptest! {
     #[test]
     fn whatever_is_told_the_route_covers_every_key(
