@@ -20,6 +20,12 @@ pub fn user_bounds(range: &KeyRange) -> Bounds {
     (Bound::Included(user_key(&range.start)), Bound::Excluded(high))
 }
 
+/// The index bounds of all user keys, from behind a key.
+pub fn user_bounds_after(start_after: Option<&[u8]>) -> Bounds {
+    let (low, high) = user_bounds(&KeyRange::all());
+    (start_after.map_or(low, |key| Bound::Excluded(user_key(key))), high)
+}
+
 /// The index bounds of the system records with a prefix, from behind a key.
 pub fn system_bounds(prefix: &[u8], start_after: Option<&[u8]>) -> Bounds {
     let first = system_key(prefix);
@@ -105,10 +111,7 @@ impl TreeSnapshot for IndexSnapshot {
     }
 
     fn rows(&self, start_after: Option<&[u8]>) -> Result<Rows<'_>> {
-        let (mut low, high) = user_bounds(&KeyRange::all());
-        if let Some(key) = start_after {
-            low = Bound::Excluded(user_key(key));
-        }
+        let (low, high) = user_bounds_after(start_after);
         Ok(Box::new(RowIter {
             pairs: self.view.range(low, high),
             order: RowOrder { reverse: false, keys_only: false },

@@ -8,7 +8,7 @@
 use super::entry::{APPLIED_KEY, Counts, Entry, Place, SYSTEM_PREFIX, USER_PREFIX};
 use super::entry::{decode_applied, encode_applied, system_key, user_key};
 use super::ledger::{KeyChange, Ledger, check_key, fold};
-use super::rows::{Bounds, system_bounds, user_bounds};
+use super::rows::{Bounds, system_bounds, user_bounds, user_bounds_after};
 use super::shared::Shared;
 use super::{Applied, Item, RecordMeta, Row, Rows, Tree, TreeBatch, TreeSnapshot, TreeStats};
 use crate::error::{EngineError, Result};
@@ -282,11 +282,7 @@ impl TreeSnapshot for SledSnapshot {
     }
 
     fn rows(&self, start_after: Option<&[u8]>) -> Result<Rows<'_>> {
-        let (mut low, high) = user_bounds(&KeyRange::all());
-        if let Some(key) = start_after {
-            low = Bound::Excluded(user_key(key));
-        }
-        Ok(Box::new(self.range((low, high))))
+        Ok(Box::new(self.range(user_bounds_after(start_after))))
     }
 
     fn system(&self, start_after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {

@@ -50,12 +50,10 @@ pub struct Args {
 }
 
 /// Writes if the condition holds.
-pub async fn run(mut args: Args) -> Outcome {
-    if args.flags.key_file.is_some() && args.value.is_none() {
-        args.value = args.key.take();
-    }
-    let key = args.flags.key(args.key)?;
-    let value = args.flags.value(args.value, args.file.as_deref())?;
+pub async fn run(args: Args) -> Outcome {
+    let (key, value) = args.flags.words(args.key, args.value);
+    let key = args.flags.key(key)?;
+    let value = args.flags.value(value, args.file.as_deref())?;
     let expect = match (args.expect, args.expect_file, args.version, args.absent) {
         (Some(value), ..) => Expect::Value(args.flags.argument(value, "--expect")?),
         (_, Some(path), ..) => Expect::Value(args.flags.value(None, Some(&path))?),

@@ -27,6 +27,15 @@ pub struct KeyFlags {
 }
 
 impl KeyFlags {
+    /// KEY and VALUE as they were meant: with `--key-file` the only word is the value.
+    pub fn words(
+        &self,
+        key: Option<OsString>,
+        value: Option<OsString>,
+    ) -> (Option<OsString>, Option<OsString>) {
+        if self.key_file.is_some() && value.is_none() { (None, key) } else { (key, value) }
+    }
+
     /// The key of the argument or the file.
     pub fn key(&self, argument: Option<OsString>) -> Outcome<Key> {
         let hash = match (&self.key_file, argument) {

@@ -54,13 +54,10 @@ pub struct Args {
 }
 
 /// Writes; silent when all is well.
-pub async fn run(mut args: Args) -> Outcome {
-    if args.flags.key_file.is_some() && args.value.is_none() {
-        // `put --key-file F VALUE`: the first word is the value then.
-        args.value = args.key.take();
-    }
-    let key = args.flags.key(args.key)?;
-    let value = args.flags.value(args.value, args.file.as_deref())?;
+pub async fn run(args: Args) -> Outcome {
+    let (key, value) = args.flags.words(args.key, args.value);
+    let key = args.flags.key(key)?;
+    let value = args.flags.value(value, args.file.as_deref())?;
     let mut options = PutOptions::new();
     options.expiry = match args.ttl {
         Some(ttl) => Expiry::After(ttl),
