@@ -87,6 +87,57 @@ impl Admin {
         call!(self, status, v1::Empty {})
     }
 
+    /// Asks for the right to have stores down. `done` is false when shards would not bear it: the
+    /// answer names them.
+    pub async fn acquire_disruption(
+        &self,
+        request: v1::AcquireDisruptionRequest,
+    ) -> Result<v1::DisruptionResponse> {
+        call!(self, acquire_disruption, request.clone())
+    }
+
+    /// Looks at a lease, keeps it alive, and moves it on. `done`: it has the phase that was wanted.
+    pub async fn disruption_status(
+        &self,
+        request: v1::DisruptionStatusRequest,
+    ) -> Result<v1::DisruptionResponse> {
+        call!(self, disruption_status, request.clone())
+    }
+
+    /// Gives a lease back. `done` is false while its stores are not proven up.
+    pub async fn release_disruption(&self, lease_id: u64, token: u64) -> Result<v1::DisruptionResponse> {
+        let request = v1::ReleaseDisruptionRequest { lease_id, token };
+        call!(self, release_disruption, request)
+    }
+
+    /// All leases.
+    pub async fn list_disruptions(&self) -> Result<Vec<v1::DisruptionLease>> {
+        Ok(call!(self, list_disruptions, v1::Empty {})?.leases)
+    }
+
+    /// Cordons, uncordons, drains or removes a store.
+    pub async fn set_store(
+        &self,
+        store_id: u64,
+        action: v1::StoreAction,
+        lost: bool,
+    ) -> Result<v1::SetStoreResponse> {
+        let request = v1::SetStoreRequest { store_id, action: action as i32, lost };
+        call!(self, set_store, request)
+    }
+
+    /// Begins to move one replica of a shard to another store; the answer says how to follow it.
+    pub async fn move_replica(&self, shard_id: u64, from: u64, to: u64) -> Result<String> {
+        let request = v1::MoveReplicaRequest { shard_id, from_store_id: from, to_store_id: to };
+        Ok(call!(self, move_replica, request)?.message)
+    }
+
+    /// What is, what is wanted, what is done about it and why: of a shard, a store or a table.
+    pub async fn explain(&self, kind: &str, name: &str) -> Result<Vec<String>> {
+        let request = v1::ExplainRequest { kind: kind.into(), name: name.into() };
+        Ok(call!(self, explain, request.clone())?.lines)
+    }
+
     async fn on_any<T>(
         &self,
         // Boxed, so that the calls can be spawned: the future of an async closure is not known to be Send.

@@ -71,75 +71,38 @@ impl Forward {
     }
 }
 
-#[tonic::async_trait]
-impl v1::admin_server::Admin for Forward {
-    async fn apply(&self, request: Request<v1::ApplyRequest>) -> Result<Response<v1::ApplyResponse>, Status> {
-        let request = request.into_inner();
-        self.pass(
-            |mut client| {
-                let request = request.clone();
-                async move { client.apply(request).await }
-            },
-            |r| r.error.as_ref(),
-            |error| v1::ApplyResponse { error: Some(error), ..Default::default() },
-        )
-        .await
-    }
+/// Calls that only go on to the owner.
+macro_rules! forward {
+    ($($call:ident: $request:ident -> $response:ident;)*) => {
+        #[tonic::async_trait]
+        impl v1::admin_server::Admin for Forward {
+            $(async fn $call(&self, request: Request<v1::$request>) -> Result<Response<v1::$response>, Status> {
+                let request = request.into_inner();
+                self.pass(
+                    |mut client| {
+                        let request = request.clone();
+                        async move { client.$call(request).await }
+                    },
+                    |r| r.error.as_ref(),
+                    |error| v1::$response { error: Some(error), ..Default::default() },
+                )
+                .await
+            })*
+        }
+    };
+}
 
-    async fn get(
-        &self,
-        request: Request<v1::GetObjectsRequest>,
-    ) -> Result<Response<v1::GetObjectsResponse>, Status> {
-        let request = request.into_inner();
-        self.pass(
-            |mut client| {
-                let request = request.clone();
-                async move { client.get(request).await }
-            },
-            |r| r.error.as_ref(),
-            |error| v1::GetObjectsResponse { error: Some(error), ..Default::default() },
-        )
-        .await
-    }
-
-    async fn delete(
-        &self,
-        request: Request<v1::DeleteObjectRequest>,
-    ) -> Result<Response<v1::DeleteObjectResponse>, Status> {
-        let request = request.into_inner();
-        self.pass(
-            |mut client| {
-                let request = request.clone();
-                async move { client.delete(request).await }
-            },
-            |r| r.error.as_ref(),
-            |error| v1::DeleteObjectResponse { error: Some(error), ..Default::default() },
-        )
-        .await
-    }
-
-    async fn undelete(
-        &self,
-        request: Request<v1::UndeleteTableRequest>,
-    ) -> Result<Response<v1::DeleteObjectResponse>, Status> {
-        let request = request.into_inner();
-        self.pass(
-            |mut client| {
-                let request = request.clone();
-                async move { client.undelete(request).await }
-            },
-            |r| r.error.as_ref(),
-            |error| v1::DeleteObjectResponse { error: Some(error), ..Default::default() },
-        )
-        .await
-    }
-
-    async fn status(&self, _request: Request<v1::Empty>) -> Result<Response<v1::StatusResponse>, Status> {
-        self.pass(
-            |mut client| async move { client.status(v1::Empty {}).await },
-            |r| r.error.as_ref(),
-            |error| v1::StatusResponse { error: Some(error), ..Default::default() },
-        )
-        .await
-    }
+forward! {
+    apply: ApplyRequest -> ApplyResponse;
+    get: GetObjectsRequest -> GetObjectsResponse;
+    delete: DeleteObjectRequest -> DeleteObjectResponse;
+    undelete: UndeleteTableRequest -> DeleteObjectResponse;
+    status: Empty -> StatusResponse;
+    acquire_disruption: AcquireDisruptionRequest -> DisruptionResponse;
+    disruption_status: DisruptionStatusRequest -> DisruptionResponse;
+    release_disruption: ReleaseDisruptionRequest -> DisruptionResponse;
+    list_disruptions: Empty -> ListDisruptionsResponse;
+    set_store: SetStoreRequest -> SetStoreResponse;
+    move_replica: MoveReplicaRequest -> MoveReplicaResponse;
+    explain: ExplainRequest -> ExplainResponse;
 }

@@ -220,6 +220,59 @@ impl v1::admin_server::Admin for Control {
         let meta = self.0.meta.meta_status().await;
         Ok(Response::new(self.status_now(meta)))
     }
+
+    async fn acquire_disruption(
+        &self,
+        _request: Request<v1::AcquireDisruptionRequest>,
+    ) -> Result<Response<v1::DisruptionResponse>, Status> {
+        Ok(Response::new(v1::DisruptionResponse { error: Some(not_supported()), ..Default::default() }))
+    }
+
+    async fn disruption_status(
+        &self,
+        _request: Request<v1::DisruptionStatusRequest>,
+    ) -> Result<Response<v1::DisruptionResponse>, Status> {
+        Ok(Response::new(v1::DisruptionResponse { error: Some(not_supported()), ..Default::default() }))
+    }
+
+    async fn release_disruption(
+        &self,
+        _request: Request<v1::ReleaseDisruptionRequest>,
+    ) -> Result<Response<v1::DisruptionResponse>, Status> {
+        Ok(Response::new(v1::DisruptionResponse { error: Some(not_supported()), ..Default::default() }))
+    }
+
+    async fn list_disruptions(
+        &self,
+        _request: Request<v1::Empty>,
+    ) -> Result<Response<v1::ListDisruptionsResponse>, Status> {
+        Ok(Response::new(v1::ListDisruptionsResponse { error: Some(not_supported()), ..Default::default() }))
+    }
+
+    async fn set_store(
+        &self,
+        _request: Request<v1::SetStoreRequest>,
+    ) -> Result<Response<v1::SetStoreResponse>, Status> {
+        Ok(Response::new(v1::SetStoreResponse { error: Some(not_supported()), ..Default::default() }))
+    }
+
+    async fn move_replica(
+        &self,
+        _request: Request<v1::MoveReplicaRequest>,
+    ) -> Result<Response<v1::MoveReplicaResponse>, Status> {
+        Ok(Response::new(v1::MoveReplicaResponse { error: Some(not_supported()), ..Default::default() }))
+    }
+
+    async fn explain(
+        &self,
+        _request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        Ok(Response::new(v1::ExplainResponse { error: Some(not_supported()), ..Default::default() }))
+    }
+}
+
+fn not_supported() -> v1::Error {
+    undb_proto::wire_error(v1::ErrorCode::NotSupported, "this call is not supported by this build yet")
 }
 
 fn message(result: Result<String, v1::Error>) -> v1::DeleteObjectResponse {

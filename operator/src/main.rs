@@ -1,0 +1,3 @@
+//! The binary `undb-operator`.
+
+fn main() {}
