@@ -1,1 +1,25 @@
-//! The Kubernetes operator.
+//! The Kubernetes operator: custom resources in, control-plane operations out.
+//!
+//! ```text
+//! observe (cluster, control plane) --> plan (pure) --> act (one disruptive step at most) --> status
+//! ```
+//! Never: stops, drains or removes a Pod unless the control plane's gate granted it.
+
+pub mod apply;
+pub mod certs;
+pub mod conditions;
+pub mod config;
+pub mod control;
+pub mod control_plane;
+pub mod ctx;
+pub mod elector;
+pub mod error;
+pub mod fence;
+pub mod gate;
+pub mod router;
+pub mod run;
+pub mod store_cluster;
+pub mod table;
+pub mod telemetry;
+pub mod webhook;
+pub mod workload;

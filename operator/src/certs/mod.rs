@@ -1,0 +1,1 @@
+//! The CA and the certificates of a control plane.

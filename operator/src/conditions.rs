@@ -1,0 +1,1 @@
+//! Conditions of a status, as kstatus reads them.

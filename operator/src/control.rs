@@ -1,0 +1,1 @@
+//! What the operator asks a control plane.

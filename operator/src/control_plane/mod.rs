@@ -1,0 +1,1 @@
+//! ControlPlane: metadata, control, access.

@@ -1,0 +1,1 @@
+//! The PodDisruptionBudget of a store: closed, unless the gate says that it may stop.

@@ -1,0 +1,1 @@
+//! Leases of the availability gate, step by step.

@@ -1,0 +1,1 @@
+//! StoreCluster and its Stores.

@@ -1,0 +1,1 @@
+//! Pods, the way every role of UNDB runs.
