@@ -177,9 +177,18 @@ impl Replica {
             joint: status.joint,
             live_keys: stats.keys,
             live_bytes: stats.bytes,
+            voters_outgoing: half(&status, 0),
+            voters_incoming: half(&status, 1),
+            change_pending: status.is_leader && !status.config_committed,
             fault: status.fatal.unwrap_or_default(),
         }
     }
+}
+
+/// One half of a joint configuration; empty when it is not joint.
+fn half(status: &GroupStatus, which: usize) -> Vec<u64> {
+    let joint = status.configs.get(which).filter(|_| status.joint);
+    joint.map(|voters| voters.iter().copied().collect()).unwrap_or_default()
 }
 
 fn peers(status: &GroupStatus) -> Vec<v1::PeerProgress> {
