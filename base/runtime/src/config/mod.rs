@@ -1,4 +1,7 @@
-//! Configuration files: TOML, every unknown field refused, errors with file, line and column.
+//! Configuration files: TOML, every unknown field refused, errors with file, line and column. Values
+//! may name environment variables (`expand`).
+
+mod expand;
 
 use crate::RuntimeError;
 use serde::de::DeserializeOwned;
@@ -12,6 +15,10 @@ pub fn load<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<T, RuntimeErr
         what: "the configuration",
         path: path.into(),
         source,
+    })?;
+    let text = expand::expand(&text, |name| std::env::var(name).ok()).map_err(|refused| {
+        let (line, column) = line_and_column(&text, refused.offset);
+        RuntimeError::Config { path: path.into(), line, column, message: refused.message }
     })?;
     parse(&text, path)
 }
@@ -62,6 +69,17 @@ mod tests {
     fn broken_toml_is_named_with_its_line() {
         let text = parse::<Sample>("listen = \"a\nstores = 1", "x.toml").expect_err("broken").to_string();
         assert!(text.starts_with("x.toml:1:"), "{text}");
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_named_with_its_line() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("x.toml");
+        std::fs::write(&path, "# one\nlisten = \"${UNDB_TEST_NOT_SET}:1\"\n").expect("write");
+        let text = load::<Sample>(&path).expect_err("not set").to_string();
+        assert!(text.contains("x.toml:2:11: the environment variable UNDB_TEST_NOT_SET is not set"), "{text}");
+        std::fs::write(&path, "listen = \"$${A}:1\"\n").expect("write");
+        assert_eq!(load::<Sample>(&path).expect("a literal").listen, "${A}:1");
     }
 
     #[test]
