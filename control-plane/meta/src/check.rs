@@ -15,6 +15,7 @@ impl State {
         self.check_tables(&mut broken);
         self.check_shards(&mut broken);
         self.check_disruptions(&mut broken);
+        self.check_moves(&mut broken);
         broken
     }
 
@@ -127,6 +128,22 @@ impl State {
                 }
             }
             self.check_revision("disruption lease", *lease_id, lease.revision, broken);
+        }
+    }
+
+    fn check_moves(&self, broken: &mut Vec<String>) {
+        for (shard_id, replica_move) in &self.replica_moves {
+            let (from, to) = (replica_move.from_store_id, replica_move.to_store_id);
+            if replica_move.shard_id != *shard_id || !self.shards.contains_key(shard_id) {
+                broken.push(format!("a move is of shard {shard_id}, which does not exist"));
+            }
+            if from == to || !self.stores.contains_key(&from) || !self.stores.contains_key(&to) {
+                broken.push(format!("the move of shard {shard_id} goes from store {from} to store {to}"));
+            }
+            if replica_move.from_replica_id == 0 || replica_move.from_replica_id >= self.cluster.next_id {
+                broken.push(format!("the move of shard {shard_id} is of no replica"));
+            }
+            self.check_revision("the move of shard", *shard_id, replica_move.revision, broken);
         }
     }
 

@@ -25,6 +25,7 @@ impl State {
             now_ms: self.now_ms,
             purged_shards: self.purged_shards.iter().copied().collect(),
             disruption_leases: self.disruption_leases.values().cloned().collect(),
+            replica_moves: self.replica_moves.values().copied().collect(),
         }
     }
 
@@ -53,6 +54,7 @@ impl State {
             control_lease: image.control_lease.unwrap_or_default(),
             purged_shards: image.purged_shards.into_iter().collect(),
             disruption_leases: image.disruption_leases.into_iter().map(|l| (l.lease_id, l)).collect(),
+            replica_moves: image.replica_moves.into_iter().map(|m| (m.shard_id, m)).collect(),
         })
     }
 

@@ -36,6 +36,12 @@ impl State {
         for lease_id in change.deleted_disruption_leases {
             self.disruption_leases.remove(&lease_id);
         }
+        for replica_move in change.replica_moves {
+            self.replica_moves.insert(replica_move.shard_id, replica_move);
+        }
+        for shard_id in change.deleted_replica_moves {
+            self.replica_moves.remove(&shard_id);
+        }
         if let Some(lease) = change.control_lease {
             self.control_lease = lease;
         }

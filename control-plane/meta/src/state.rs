@@ -19,6 +19,8 @@ pub struct State {
     pub(crate) control_lease: v1::ControlLease,
     pub(crate) purged_shards: BTreeSet<u64>,
     pub(crate) disruption_leases: BTreeMap<u64, v1::DisruptionLease>,
+    /// By shard.
+    pub(crate) replica_moves: BTreeMap<u64, v1::ReplicaMove>,
 }
 
 /// What an accepted command did.
@@ -131,6 +133,16 @@ impl State {
     /// A lease that lets stores be down.
     pub fn disruption_lease(&self, lease_id: u64) -> Option<&v1::DisruptionLease> {
         self.disruption_leases.get(&lease_id)
+    }
+
+    /// All replicas that a person is having moved, by shard.
+    pub fn replica_moves(&self) -> impl Iterator<Item = &v1::ReplicaMove> {
+        self.replica_moves.values()
+    }
+
+    /// The move of a shard's replica that is under way.
+    pub fn replica_move(&self, shard_id: u64) -> Option<&v1::ReplicaMove> {
+        self.replica_moves.get(&shard_id)
     }
 }
 

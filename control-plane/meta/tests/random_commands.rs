@@ -100,7 +100,7 @@ fn op() -> impl Strategy<Value = Op> {
             })
         ),
         1 => (1..8_u64, any_state(), 0..60_u64).prop_map(|(store_id, state, expected_revision)| {
-            Op::SetStoreState(v1::SetStoreState { store_id, state, expected_revision })
+            Op::SetStoreState(v1::SetStoreState { store_id, state, expected_revision, lost: None })
         }),
         1 => ("(default|b)", word, 0..60_u64).prop_map(|(name, spec_json, revision)| Op::PutStoreCluster(
             v1::PutStoreCluster {

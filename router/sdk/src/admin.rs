@@ -128,7 +128,14 @@ impl Admin {
 
     /// Begins to move one replica of a shard to another store; the answer says how to follow it.
     pub async fn move_replica(&self, shard_id: u64, from: u64, to: u64) -> Result<String> {
-        let request = v1::MoveReplicaRequest { shard_id, from_store_id: from, to_store_id: to };
+        let request =
+            v1::MoveReplicaRequest { shard_id, from_store_id: from, to_store_id: to, cancel: false };
+        Ok(call!(self, move_replica, request)?.message)
+    }
+
+    /// Gives up a shard's move, unless its members have begun to change.
+    pub async fn cancel_move(&self, shard_id: u64) -> Result<String> {
+        let request = v1::MoveReplicaRequest { shard_id, cancel: true, ..Default::default() };
         Ok(call!(self, move_replica, request)?.message)
     }
 
@@ -171,10 +178,11 @@ impl Admin {
             attempt += 1;
             // Nobody listening anywhere is told soon; a cluster in an election is waited for.
             if unreachable && attempt >= self.endpoints.len() * UNREACHABLE_ROUNDS_MAX {
-                return Err(Error::Unreachable {
-                    addresses: self.endpoints.clone(),
-                    cause: last.to_string(),
-                });
+                let cause = match last {
+                    Error::Unreachable { cause, .. } => cause,
+                    other => other.to_string(),
+                };
+                return Err(Error::Unreachable { addresses: self.endpoints.clone(), cause });
             }
             let round = u32::try_from(attempt / self.endpoints.len()).unwrap_or(u32::MAX);
             let pause = crate::retry::backoff(round.saturating_add(4), rand::random());

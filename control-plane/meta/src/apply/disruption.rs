@@ -54,9 +54,9 @@ impl State {
         Ok((result, change))
     }
 
-    /// The holder's heartbeat, and its word about how far it is.
+    /// The holder's heartbeat, and its word about how far it is; without a ttl only the latter.
     pub(super) fn renew_disruption(&mut self, op: v1::RenewDisruption) -> Done {
-        if op.ttl_ms == 0 || op.ttl_ms > TTL_MS_MAX {
+        if op.ttl_ms > TTL_MS_MAX {
             return Err(Reject::invalid("a disruption lease has a ttl of up to ten minutes"));
         }
         let mut lease = self.held_lease(op.lease_id, op.token)?.clone();
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// The compare-and-set: what the gate looked at is what there is.
-    fn check_decision(&self, decision: Option<v1::GateDecision>) -> Result<(), Reject> {
+    pub(super) fn check_decision(&self, decision: Option<v1::GateDecision>) -> Result<(), Reject> {
         let decision = decision.ok_or_else(|| Reject::invalid("the decision of the gate is missing"))?;
         if decision.revision != self.revision {
             let message = format!(

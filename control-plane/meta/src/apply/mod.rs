@@ -5,6 +5,7 @@
 
 mod cluster;
 mod disruption;
+mod moves;
 mod shard;
 mod store;
 mod table;
@@ -50,6 +51,8 @@ impl State {
             Op::AcquireDisruption(op) => self.acquire_disruption(op),
             Op::RenewDisruption(op) => self.renew_disruption(op),
             Op::ReleaseDisruption(op) => self.release_disruption(op),
+            Op::StartMove(op) => self.start_move(op),
+            Op::EndMove(op) => self.end_move(op),
         }
     }
 

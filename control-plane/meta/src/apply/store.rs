@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!            same uuid: new address
-//!               +----+
-//! Register ---> | UP | <--> DRAINING ---> REMOVED (for ever)
-//!               +----+                      ^
-//!                 +-- an empty store at its address, while it is disconnected
+//!               +----+    +----------+
+//! Register ---> | UP |<-->| CORDONED |
+//!               +----+    +----------+
+//!                  ^------v   v-----+        holds nothing, or its disk is lost and the gate
+//!                       DRAINING ----------> REMOVED (for ever)
+//!                                              ^
+//!                 +----------------------------+-- an empty store at its address, while it is disconnected
 //! ```
 
 use super::{Done, unchanged};
@@ -105,6 +108,7 @@ impl State {
                 let message = format!("store {} is removed for ever", op.store_id);
                 return Err(Reject::new(ErrorCode::Fenced, message));
             }
+            (_, StoreState::StoreRemoved) if op.lost.is_some() => self.check_decision(op.lost)?,
             (_, StoreState::StoreRemoved) => self.refuse_while_listed(op.store_id)?,
             _ => {}
         }

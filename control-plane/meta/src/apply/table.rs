@@ -163,12 +163,18 @@ impl State {
         let deleted_shards: Vec<u64> =
             self.shards.values().filter(of_table).map(|s| shard_of(s).shard_id).collect();
         self.tables.remove(&op.table_id);
+        let mut deleted_replica_moves = Vec::new();
         for shard_id in &deleted_shards {
             self.shards.remove(shard_id);
             self.purged_shards.insert(*shard_id);
+            deleted_replica_moves.extend(self.replica_moves.remove(shard_id).map(|m| m.shard_id));
         }
-        let change =
-            v1::MetaChange { deleted_shards, deleted_tables: vec![op.table_id], ..Default::default() };
+        let change = v1::MetaChange {
+            deleted_shards,
+            deleted_tables: vec![op.table_id],
+            deleted_replica_moves,
+            ..Default::default()
+        };
         Ok((v1::MetaResult::default(), change))
     }
 
