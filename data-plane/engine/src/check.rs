@@ -49,6 +49,8 @@ impl Engine {
         let _gc = self.gc.lock();
         let mut report = CheckReport::default();
         let manifest = self.shared.manifest();
+        let damaged = self.damaged().into_iter().map(|(group, why)| format!("{group}: {why}"));
+        report.problems.extend(damaged);
         for (group, handle) in self.handles() {
             match handle {
                 Handle::Index(tree, _) => self.check_index(group, &tree, &manifest, depth, &mut report)?,

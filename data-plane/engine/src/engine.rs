@@ -7,7 +7,8 @@
 //!         trash/             directories being deleted
 //! ```
 //! Opening deletes what the manifest does not name. It opens every tree that it names, because a log segment may
-//! go only when *every* tree has been asked.
+//! go only when *every* tree has been asked. A damaged tree is set aside: the others serve, it is refused, and until
+//! it is dropped no file of values is deleted or moved, because nobody can say what it points to.
 
 use crate::error::{EngineError, Result};
 use crate::gc::GcState;
@@ -32,10 +33,19 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     /// Lock rank: never held while a tree is used.
     trees: RwLock<BTreeMap<GroupId, Handle>>,
+    /// Trees that the manifest names and that could not be read at open, and why. Leaf lock.
+    damaged: Mutex<BTreeMap<GroupId, Damage>>,
     /// Serialises opening and dropping of trees; taken before everything else.
     admin: Mutex<()>,
     /// Serialises garbage collection; taken before any tree's locks.
     pub(crate) gc: Mutex<GcState>,
+}
+
+/// What is wrong with a tree.
+#[derive(Clone, Debug)]
+struct Damage {
+    what: String,
+    detail: String,
 }
 
 /// A tree of either make.
@@ -115,20 +125,30 @@ impl Engine {
         let manifest = open_dir(&*fs, dir)?;
         let trees = manifest.trees.clone();
         let shared = Shared::new(fs, dir, StoreLog::new(log), options, manifest);
-        let mut handles = BTreeMap::new();
+        let (mut handles, mut damaged) = (BTreeMap::new(), BTreeMap::new());
         for (group, record) in trees {
-            handles.insert(group, Handle::open(&shared, group, record)?);
+            match open_known(&shared, group, record) {
+                Ok(handle) => {
+                    handles.insert(group, handle);
+                }
+                Err(EngineError::Corrupt { what, detail }) => {
+                    tracing::error!(%group, what, detail, "damaged tree set aside");
+                    damaged.insert(group, Damage { what, detail });
+                }
+                Err(error) => return Err(error),
+            }
         }
-        tracing::info!(trees = handles.len(), "engine opened");
+        tracing::info!(trees = handles.len(), damaged = damaged.len(), "engine opened");
         Ok(Arc::new(Engine {
             shared,
             trees: RwLock::new(handles),
+            damaged: Mutex::new(damaged),
             admin: Mutex::default(),
             gc: Mutex::default(),
         }))
     }
 
-    /// The tree of a replica; created if there is none.
+    /// The tree of a replica; created if there is none. A damaged one stays refused until it is dropped.
     pub fn open_tree(&self, group: GroupId, kind: EngineKind, threshold: u32) -> Result<Arc<dyn Tree>> {
         let _admin = self.admin.lock();
         if let Some(handle) = self.handle(group) {
@@ -140,6 +160,9 @@ impl Engine {
                 tree.set_threshold(threshold);
             }
             return Ok(handle.tree());
+        }
+        if let Some(Damage { what, detail }) = self.damaged.lock().get(&group).cloned() {
+            return Err(EngineError::Corrupt { what, detail });
         }
         let generation = self.shared.next_generation();
         create_tree_dir(&*self.shared.fs, &self.shared.tree_dir(group, generation))?;
@@ -162,6 +185,7 @@ impl Engine {
             manifest.trees.remove(&group);
         })?;
         let handle = self.trees.write().remove(&group);
+        self.damaged.lock().remove(&group);
         let dir = self.shared.tree_dir(group, record.generation);
         match handle {
             Some(Handle::Index(tree, _)) => self.shared.doom(dir, tree.retire() as _),
@@ -172,9 +196,15 @@ impl Engine {
         self.shared.sweep_doomed().map(|_| ())
     }
 
-    /// The replicas that have a tree.
+    /// The replicas that have a tree, readable or not.
     pub fn groups(&self) -> Vec<GroupId> {
-        self.trees.read().keys().copied().collect()
+        self.trees.read().keys().chain(self.damaged.lock().keys()).copied().collect()
+    }
+
+    /// The trees that could not be read when the engine was opened, and why. Repair them from peers.
+    pub fn damaged(&self) -> Vec<(GroupId, String)> {
+        let damaged = self.damaged.lock();
+        damaged.iter().map(|(group, d)| (*group, format!("{}: {}", d.what, d.detail))).collect()
     }
 
     fn handle(&self, group: GroupId) -> Option<Handle> {
@@ -281,6 +311,21 @@ impl Engine {
             if in_sealed_bytes == 0 { 1.0 } else { file_bytes as f64 / in_sealed_bytes as f64 };
         stats
     }
+}
+
+/// Opens a tree that the manifest names. What is missing of it is damage: made anew it would be empty.
+fn open_known(shared: &Arc<Shared>, group: GroupId, record: TreeRecord) -> Result<Handle> {
+    let dir = shared.tree_dir(group, record.generation);
+    if !shared.fs.exists(&dir).map_err(|e| EngineError::io("open a tree", e))? {
+        return Err(EngineError::corrupt(dir.display().to_string(), "the tree's directory is missing"));
+    }
+    // A file of it that is not there is damage too; all else may pass, so the store does not start.
+    Handle::open(shared, group, record).map_err(|error| match error {
+        EngineError::Io { what, source } if source.kind() == std::io::ErrorKind::NotFound => {
+            EngineError::corrupt(dir.display().to_string(), format!("{what}: {source}"))
+        }
+        other => other,
+    })
 }
 
 /// A tree that was dropped meanwhile needs no background work.

@@ -29,6 +29,9 @@ pub enum StoreError {
     /// A file of ours does not read.
     #[error("{} is damaged: {detail}", path.display())]
     Corrupt { path: PathBuf, detail: String },
+    /// Log or engine cannot be read as a whole; one damaged replica alone does not stop a store.
+    #[error("{} is damaged: {detail}; keep it, but move it away and start as an empty store: the peers of its replicas fill it again", path.display())]
+    Damaged { path: PathBuf, detail: String },
     /// The operating system said no.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
@@ -63,7 +66,7 @@ impl StoreError {
             Self::DirectoryInUse { .. } | Self::Listen { .. } => 10,
             Self::OtherCluster { .. } | Self::Removed { .. } | Self::Refused(_) => 11,
             Self::NewerFormat { .. } => 12,
-            Self::IdentityMissing { .. } | Self::Corrupt { .. } => 13,
+            Self::IdentityMissing { .. } | Self::Corrupt { .. } | Self::Damaged { .. } => 13,
             Self::Poisoned(_) => 14,
             _ => 3,
         }

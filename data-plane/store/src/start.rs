@@ -26,8 +26,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
-use undb_engine::{Engine, EngineOptions};
-use undb_log::{Log, LogOptions};
+use undb_engine::{Engine, EngineError, EngineOptions};
+use undb_log::{Log, LogError, LogOptions};
 use undb_proto::v1::kv_server::KvServer;
 use undb_proto::v1::store_server::StoreServer;
 use undb_raft::{Host, HostOptions, Timing};
@@ -158,17 +158,42 @@ async fn open_disk(config: &Config, env: &Env) -> Result<(Directory, Log, Arc<En
             store: config.label.clone(),
             ..LogOptions::default()
         };
-        let log = Log::open(fs.clone(), &directory.log(), log_options)
-            .map_err(|e| StoreError::Log(e.to_string()))?;
+        let log =
+            Log::open(fs.clone(), &directory.log(), log_options).map_err(|e| log_failed(&config.dir, e))?;
         let options = EngineOptions {
             log_tail_bytes_max: config.log.retained_bytes / 2,
             ..EngineOptions::within_memory(config.engine.memory_bytes)
         };
         let engine = Engine::open(fs, &directory.engine(), log.clone(), options)
-            .map_err(|e| StoreError::Engine(e.to_string()))?;
+            .map_err(|e| engine_failed(&config.dir, e))?;
         Ok((directory, log, engine))
     });
     opened.await.map_err(|e| StoreError::Internal(e.to_string()))?
+}
+
+fn log_failed(dir: &Path, error: LogError) -> StoreError {
+    match error {
+        LogError::Corrupt { segment, offset, what } => StoreError::Damaged {
+            path: dir.to_path_buf(),
+            detail: format!("log segment {segment} at offset {offset}: {what}"),
+        },
+        LogError::NewerFormat { path, found, supported } => {
+            StoreError::NewerFormat { path, found, known: supported }
+        }
+        other => StoreError::Log(other.to_string()),
+    }
+}
+
+fn engine_failed(dir: &Path, error: EngineError) -> StoreError {
+    match error {
+        EngineError::Corrupt { what, detail } => {
+            StoreError::Damaged { path: dir.to_path_buf(), detail: format!("{what}: {detail}") }
+        }
+        EngineError::NewerFormat { path, found, supported } => {
+            StoreError::NewerFormat { path, found, known: supported }
+        }
+        other => StoreError::Engine(other.to_string()),
+    }
 }
 
 async fn listen(address: &str) -> Result<TcpListener, StoreError> {

@@ -145,7 +145,8 @@ impl Error {
             tonic::Code::PermissionDenied => ErrorCode::PermissionDenied,
             tonic::Code::Unimplemented => ErrorCode::NotSupported,
             tonic::Code::InvalidArgument => ErrorCode::InvalidArgument,
-            _ => return Error::Unavailable { code: ErrorCode::Unavailable, message: status.to_string() },
+            // Not the status itself: it prints its source in the form for programmers.
+            _ => return Error::Unavailable { code: ErrorCode::Unavailable, message },
         };
         Error::Rejected { code, message }
     }
@@ -154,6 +155,12 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transport_failure_is_told_in_its_own_words() {
+        let error = Error::from_status(&tonic::Status::unavailable("tcp connect error"));
+        assert_eq!(error.to_string(), "tcp connect error");
+    }
 
     #[test]
     fn every_code_keeps_its_kind_through_the_error() {

@@ -107,7 +107,7 @@ pub async fn run(args: Args) -> Outcome {
 
 /// A table is made in steps and routers hear of it a moment later; the next command of a script should
 /// find it.
-async fn wait_until_usable(connect: &Connect, tables: &[String], limit: Duration) -> Outcome {
+pub(super) async fn wait_until_usable(connect: &Connect, tables: &[String], limit: Duration) -> Outcome {
     if tables.is_empty() {
         return Ok(Exit::Ok);
     }

@@ -27,7 +27,7 @@ use service::MetaService;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use undb_log::{Log, LogOptions};
+use undb_log::{Log, LogError, LogOptions};
 use undb_proto::v1::meta_server::MetaServer;
 use undb_raft::{Group, Host, HostOptions, LastKnown, Timing};
 use undb_runtime::rpc::{MESSAGE_BYTES_MAX, Routes};
@@ -112,8 +112,21 @@ fn open_files(config: &Config, fs: Arc<dyn Fs>) -> Result<(Directory, Arc<MetaMa
     let directory = Directory::open(fs.clone(), config)?;
     let machine = MetaMachine::open(fs.clone(), &config.dir, config.watch_ring_len)?;
     let options = LogOptions { store: format!("meta-{}", config.member_id), ..LogOptions::default() };
-    let log = Log::open(fs, &config.dir.join("log"), options).map_err(|e| ServerError::Log(e.to_string()))?;
+    let log = Log::open(fs, &config.dir.join("log"), options).map_err(|e| log_failed(&config.dir, e))?;
     Ok((directory, Arc::new(machine), log))
+}
+
+fn log_failed(dir: &std::path::Path, error: LogError) -> ServerError {
+    match error {
+        LogError::Corrupt { segment, offset, what } => ServerError::Damaged {
+            path: dir.join("log"),
+            problem: format!("segment {segment} at offset {offset}: {what}"),
+        },
+        LogError::NewerFormat { path, found, supported } => {
+            ServerError::NewerFormat { path, found, supported }
+        }
+        other => ServerError::Log(other.to_string()),
+    }
 }
 
 fn members_of(config: &Config, advertise: &str) -> BTreeMap<u64, undb_raft::Member> {

@@ -34,6 +34,11 @@ impl Engine {
         let mut report = GcReport::default();
         self.shared.check_poison()?;
         self.shared.sweep_doomed()?;
+        // IMPORTANT: nobody knows what a damaged tree points to, so no value may go before it is dropped.
+        if !self.damaged().is_empty() {
+            self.conclude(now_ms, &mut report);
+            return Ok(report);
+        }
         self.delete_dead(&mut state, now_ms, &mut report)?;
         let files = self.survey(now_ms);
         let mut budget = self.budget(files.iter().filter(|f| f.collectable));

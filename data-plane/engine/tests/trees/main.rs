@@ -2,6 +2,7 @@
 
 mod contents;
 mod crash;
+mod damage;
 mod format;
 mod garbage;
 mod world;

@@ -109,7 +109,9 @@ pub fn server_failed(error: ServerError) -> Failure {
 pub fn store_failed(error: StoreError) -> Failure {
     let exit = match &error {
         StoreError::Config(_) => Exit::Invalid,
-        StoreError::Corrupt { .. } => Exit::Corrupt,
+        StoreError::Corrupt { .. } | StoreError::Damaged { .. } | StoreError::IdentityMissing { .. } => {
+            Exit::Corrupt
+        }
         StoreError::Stopped => Exit::Interrupted,
         StoreError::Internal(_) | StoreError::Raft(_) => Exit::Internal,
         _ => Exit::Local,
