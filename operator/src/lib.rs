@@ -11,6 +11,7 @@ pub mod conditions;
 pub mod config;
 pub mod control;
 pub mod control_plane;
+pub mod crds;
 pub mod ctx;
 pub mod elector;
 pub mod error;

@@ -1,5 +1,6 @@
 //! The rules, field by field. Each message names the value and what to write instead.
 
+use crate::kubernetes::is_default;
 use crate::{
     API_VERSION, EngineType, Metadata, Object, PartitioningSpec, PartitioningType, ReplicationSpec,
     StoreClusterSpec, TableSpec, Violation,
@@ -222,20 +223,21 @@ fn kubernetes_metadata(m: &Metadata) -> [(&'static str, bool); 9] {
     ]
 }
 
-fn kubernetes_store_cluster(s: &StoreClusterSpec) -> [(&'static str, bool); 13] {
+fn kubernetes_store_cluster(s: &StoreClusterSpec) -> [(&'static str, bool); 11] {
     [
         ("spec.storage.class", s.storage.as_ref().is_some_and(|s| s.class.is_some())),
+        ("spec.controlPlaneRef", s.control_plane_ref.is_some()),
         ("spec.image", s.image.is_some()),
         ("spec.resources", s.resources.is_some()),
         ("spec.podTemplate", s.pod_template.is_some()),
-        ("spec.topology", s.topology.is_some()),
-        ("spec.updateStrategy", s.update_strategy.is_some()),
-        ("spec.disruptionPolicy", s.disruption_policy.is_some()),
-        ("spec.scaleInPolicy", s.scale_in_policy.is_some()),
-        ("spec.replacementPolicy", s.replacement_policy.is_some()),
-        ("spec.persistentVolumeClaimRetentionPolicy", s.persistent_volume_claim_retention_policy.is_some()),
-        ("spec.controlPlaneRef", s.control_plane_ref.is_some()),
-        ("spec.tls", s.tls.is_some()),
-        ("spec.paused", s.paused.is_some()),
+        ("spec.topology", !is_default(&s.topology)),
+        ("spec.updateStrategy", !is_default(&s.update_strategy)),
+        ("spec.disruptionPolicy", !is_default(&s.disruption_policy)),
+        ("spec.replacementPolicy", !is_default(&s.replacement_policy)),
+        (
+            "spec.persistentVolumeClaimRetentionPolicy",
+            !is_default(&s.persistent_volume_claim_retention_policy),
+        ),
+        ("spec.paused", s.paused),
     ]
 }

@@ -15,6 +15,9 @@
 mod change;
 mod check;
 mod error;
+#[cfg(feature = "kube")]
+pub mod k8s;
+mod kubernetes;
 mod manifest;
 mod parse;
 mod quantity;
@@ -24,6 +27,11 @@ mod tree;
 
 pub use change::{Change, changes};
 pub use error::{Problem, SpecError, Violation};
+pub use kubernetes::{
+    Amount, ControlPlaneRef, DisruptionPolicySpec, EvictionWebhook, OnTimeout, PodMetadata, PodTemplate,
+    ReplacementMode, ReplacementPolicySpec, ResourcesSpec, TopologySpec, UpdateStrategySpec,
+    UpdateStrategyType, VolumeRetention, VolumeRetentionSpec,
+};
 pub use manifest::{API_VERSION, Manifest, Metadata, Object, Parsed};
 pub use parse::{parse_json, parse_yaml};
 pub use quantity::{ByteSize, QuantityError};

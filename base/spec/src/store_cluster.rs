@@ -1,10 +1,13 @@
 //! StoreCluster: a class of stores. On Kubernetes it owns them; elsewhere it is what stores say they
 //! belong to, and where tables are placed.
 
-use crate::{ByteSize, Manifest};
+use crate::kubernetes::is_default;
+use crate::{
+    ByteSize, ControlPlaneRef, DisruptionPolicySpec, Manifest, PodTemplate, ReplacementPolicySpec,
+    ResourcesSpec, TopologySpec, UpdateStrategySpec, VolumeRetentionSpec,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// The object.
 pub type StoreCluster = Manifest<StoreClusterSpec>;
@@ -16,6 +19,22 @@ impl StoreCluster {
 
 /// What is wanted of a class of stores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "kube", derive(kube::CustomResource))]
+#[cfg_attr(
+    feature = "kube",
+    kube(
+        group = "undb.io",
+        version = "v1alpha1",
+        kind = "StoreCluster",
+        root = "StoreClusterResource",
+        plural = "storeclusters",
+        shortname = "usc",
+        category = "undb",
+        namespaced,
+        derive = "PartialEq",
+        status = "crate::k8s::StoreClusterStatus"
+    )
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StoreClusterSpec {
     /// How many stores, 1 to 1000. Outside Kubernetes nobody starts them: fewer show as
@@ -30,42 +49,36 @@ pub struct StoreClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageSpec>,
 
-    /// Kubernetes only: the container image.
+    /// Kubernetes only: which ControlPlane; unset: the only one of the namespace, or `undb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_ref: Option<ControlPlaneRef>,
+    /// Kubernetes only: the container image; unset: what the operator had when the first store began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Kubernetes only: CPU and memory of each store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Value>,
+    pub resources: Option<ResourcesSpec>,
     /// Kubernetes only: what else the Pods should have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_template: Option<Value>,
+    pub pod_template: Option<PodTemplate>,
     /// Kubernetes only: where Pods may run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology: Option<Value>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub topology: TopologySpec,
     /// Kubernetes only: how a change rolls out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub update_strategy: Option<Value>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub update_strategy: UpdateStrategySpec,
     /// Kubernetes only: what guards shards while Pods go.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disruption_policy: Option<Value>,
-    /// Kubernetes only: which stores go first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scale_in_policy: Option<Value>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub disruption_policy: DisruptionPolicySpec,
     /// Kubernetes only: when a lost store is replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replacement_policy: Option<Value>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub replacement_policy: ReplacementPolicySpec,
     /// Kubernetes only: what happens to volumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub persistent_volume_claim_retention_policy: Option<Value>,
-    /// Kubernetes only: which control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_ref: Option<Value>,
-    /// Kubernetes only: certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<Value>,
-    /// Kubernetes only: stop reconciling.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<bool>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub persistent_volume_claim_retention_policy: VolumeRetentionSpec,
+    /// Kubernetes only: the operator changes nothing while it is true.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub paused: bool,
 }
 
 fn default_replicas() -> u32 {

@@ -1,9 +1,8 @@
 //! Table: records under (hash key, sort key), cut into shards that are replicated over stores.
 
-use crate::{ByteSize, Manifest};
+use crate::{ByteSize, ControlPlaneRef, Manifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// The object.
 pub type Table = Manifest<TableSpec>;
@@ -15,6 +14,22 @@ impl Table {
 
 /// What is wanted of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "kube", derive(kube::CustomResource))]
+#[cfg_attr(
+    feature = "kube",
+    kube(
+        group = "undb.io",
+        version = "v1alpha1",
+        kind = "Table",
+        root = "TableResource",
+        plural = "tables",
+        shortname = "utb",
+        category = "undb",
+        namespaced,
+        derive = "PartialEq",
+        status = "crate::k8s::TableStatus"
+    )
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TableSpec {
     /// The class of stores that keep it.
@@ -38,7 +53,7 @@ pub struct TableSpec {
 
     /// Kubernetes only: which control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_ref: Option<Value>,
+    pub control_plane_ref: Option<ControlPlaneRef>,
 }
 
 fn default_store_cluster() -> String {
