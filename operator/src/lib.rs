@@ -22,5 +22,7 @@ pub mod run;
 pub mod store_cluster;
 pub mod table;
 pub mod telemetry;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod webhook;
 pub mod workload;
