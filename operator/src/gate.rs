@@ -184,6 +184,13 @@ pub async fn step(
 
 /// Ends a lease whose fences are closed. True: it is gone; false: its stores are not proven up yet.
 pub async fn finish(control: &dyn ControlApi, lease: &DisruptionLease) -> Result<Finished> {
+    // One that still drains is simply called off, unless it has lapsed.
+    if lease.phase() == Phase::Draining
+        && let Ok(response) = control.release(lease.lease_id, lease.token).await
+        && response.done
+    {
+        return Ok(Finished::Gone);
+    }
     if lease.phase() != Phase::CatchingUp {
         step(control, lease, Phase::CatchingUp, &[]).await?;
     }
