@@ -10,3 +10,4 @@
 pub mod case;
 pub mod harness;
 pub mod linear;
+pub mod load;

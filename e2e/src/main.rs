@@ -1,14 +1,18 @@
 //! `e2e CASE... --seconds N --seed N`: runs cases one after the other; the last line of each is its figure.
+//! `e2e load` and `e2e load-stop` are what cases start as Pods.
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
 use std::time::Duration;
 use undb_e2e::case::{Case, Failure, Run};
+use undb_e2e::load::{self, LoadArgs, StopArgs};
 
 /// The long tests of UNDB
 #[derive(Debug, Parser)]
-#[command(name = "e2e/run")]
+#[command(name = "e2e/run", args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    tool: Option<Tool>,
     /// What to run; nothing: everything
     #[arg(value_enum)]
     cases: Vec<Case>,
@@ -23,9 +27,36 @@ struct Args {
     list: bool,
 }
 
+/// What cases start somewhere else
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// A constant load through SDK and RESP, a JSON line a second, until it is told to end
+    Load(LoadArgs),
+    /// Tells a load in the same Pod to end, and prints what it found
+    LoadStop(StopArgs),
+}
+
+async fn run_tool(tool: Tool) -> ExitCode {
+    let result = match tool {
+        Tool::Load(args) => load::run(args).await,
+        Tool::LoadStop(args) => load::stop(args).await.map(|()| true),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            eprintln!("e2e: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(tool) = args.tool {
+        return run_tool(tool).await;
+    }
     if args.list {
         for case in Case::value_variants() {
             println!("{:<12}{}", name(*case), help(*case));
