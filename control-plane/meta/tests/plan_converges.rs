@@ -161,6 +161,9 @@ impl Run {
                     expected_revision,
                 }));
             }
+            Action::EndMove { shard_id, from_replica_id } => {
+                self.apply(Op::EndMove(v1::EndMove { shard_id, from_replica_id }));
+            }
             Action::PurgeTable { table_id } => {
                 self.apply(Op::PurgeTable(v1::PurgeTable { table_id }));
             }

@@ -115,7 +115,6 @@ fn check_new_replicas(state: &State, record: &v1::ShardRecord) -> Result<(), Rej
             (Some(_), _) => {}
             (None, Some(store)) if store.state() != StoreState::StoreRemoved => {
                 state.check_new_id(replica.replica_id)?;
-                refuse_under_lease(state, replica.store_id)?;
             }
             (None, _) => {
                 let message = format!("store {} is not part of the cluster", replica.store_id);
@@ -124,18 +123,6 @@ fn check_new_replicas(state: &State, record: &v1::ShardRecord) -> Result<(), Rej
         }
     }
     Ok(())
-}
-
-/// A store that may be stopped at any moment gets nothing new, also from a plan that was made before its
-/// lease was granted.
-fn refuse_under_lease(state: &State, store_id: u64) -> Result<(), Reject> {
-    match state.disruption_leases.values().find(|l| l.stores.contains(&store_id)) {
-        None => Ok(()),
-        Some(lease) => {
-            let message = format!("store {store_id} is under disruption lease {}", lease.lease_id);
-            Err(Reject::conflict(message))
-        }
-    }
 }
 
 /// No replica id belongs to two shards, now or within the transaction.

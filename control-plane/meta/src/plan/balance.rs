@@ -1,14 +1,14 @@
 //! Leaders, evenly: stores differ by at most one and 5 %. Nothing moves to a store that is leaving,
-//! just back, or behind; nothing moves twice within the cool-down.
+//! just back, or behind; nothing moves twice within the cool-down, and nothing at all in a shard with a
+//! replica on a store under a disruption lease.
 
 use super::{Action, LeaderView, Planner};
 use crate::state::shard_of;
 use std::collections::{BTreeMap, BTreeSet};
-use undb_proto::v1::{Role, StoreState};
+use undb_proto::v1::{self, Role};
 
 impl Planner<'_> {
     pub(super) fn balance(&mut self) {
-        self.evacuate();
         let mut led: BTreeMap<u64, u64> = BTreeMap::new();
         for store in self.view.state.stores() {
             if self.view.takes_more(store.store_id) {
@@ -27,22 +27,6 @@ impl Planner<'_> {
             self.push(action, format!("store {from} leads {high} shards, store {to} {low}"));
             *led.entry(from).or_default() -= 1;
             *led.entry(to).or_default() += 1;
-        }
-    }
-
-    /// Leaders go away from stores that are leaving, at once.
-    fn evacuate(&mut self) {
-        let leaders: Vec<_> = self.view.leaders().collect();
-        for (shard_id, leader) in leaders {
-            let draining =
-                self.view.state.store(leader.store_id).map(|s| s.state()) == Some(StoreState::StoreDraining);
-            let stopping = self.view.fresh(leader.store_id).is_some_and(|seen| seen.stopping);
-            if !draining && !stopping {
-                continue;
-            }
-            if let Some(record) = self.view.state.shard(shard_id).filter(|r| !r.bootstrapping) {
-                self.hand_over(shard_of(record), &leader, "its store is leaving");
-            }
         }
     }
 
@@ -82,7 +66,8 @@ impl Planner<'_> {
             .get(&shard_id)
             .is_none_or(|at| now_ms.saturating_sub(*at) >= self.view.settings.leader_cooldown_ms);
         let settled = self.view.state.shard(shard_id).is_some_and(|r| {
-            !r.bootstrapping && shard_of(r).replicas.iter().all(|r| r.role() == Role::Voter)
+            let calm = |r: &v1::Replica| r.role() == Role::Voter && self.view.lease(r.store_id).is_none();
+            !r.bootstrapping && shard_of(r).replicas.iter().all(calm)
         });
         cool && settled && !leader.report.joint
     }

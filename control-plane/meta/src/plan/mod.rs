@@ -8,7 +8,12 @@
 //!   PlaceReplicas (a learner, written down before it exists) --> CreateReplica --> ChangeMembers(+learner)
 //!   --> caught up --> ChangeMembers(voter in, bad one out) --> PutShard(as the leader reports it)
 //!   --> DestroyReplica of the one that is no longer listed
+//! a person moves a replica, a store is drained or to be removed: the same steps, beside a copy that serves
 //! ```
+//! A store under a disruption lease may stop at any moment, also when the lease has expired. Nothing new
+//! and no leader goes there, leaders go away from it while it may be stopped, and its shards keep their
+//! members until it is back, is to be removed, or has been stopped for longer than its lease allows.
+//!
 //! Metadata lists what is wanted before anything is done about it, and the leader reports what is.
 //! So each step can be repeated after a crash anywhere, and a replica that neither lists is one that
 //! was removed, not one that is about to be added.
@@ -18,17 +23,23 @@
 
 mod balance;
 mod destroy;
+mod evacuate;
+mod lost;
+mod moves;
 mod observe;
 mod place;
 mod shard;
 mod table;
 mod view;
 
+pub use lost::Lost;
+pub use moves::{MoveStep, move_step};
 pub use observe::{Observations, StoreSeen};
 pub use place::first_shards;
 pub use view::{LeaderView, View};
 
 use crate::State;
+use std::collections::BTreeMap;
 use undb_proto::v1;
 use undb_types::Epoch;
 
@@ -103,6 +114,8 @@ pub enum Action {
     SetTable { table_id: u64, state: v1::TableState, condition: String, expected_revision: u64 },
     /// Leave only tombstones of a deleted table.
     PurgeTable { table_id: u64 },
+    /// A move that a person asked for is over.
+    EndMove { shard_id: u64, from_replica_id: u64 },
 }
 
 /// What an action works on; two actions on one subject never run at the same time.
@@ -111,6 +124,7 @@ pub enum Subject {
     Shard(u64),
     Replica(u64),
     Table(u64),
+    Move(u64),
 }
 
 impl Action {
@@ -127,6 +141,7 @@ impl Action {
                 Subject::Replica(*replica_id)
             }
             Self::SetTable { table_id, .. } | Self::PurgeTable { table_id } => Subject::Table(*table_id),
+            Self::EndMove { shard_id, .. } => Subject::Move(*shard_id),
         }
     }
 
@@ -141,36 +156,66 @@ impl Action {
             Self::DestroyReplica { .. } => "destroy_replica",
             Self::SetTable { .. } => "set_table",
             Self::PurgeTable { .. } => "purge_table",
+            Self::EndMove { .. } => "end_move",
         }
     }
 }
 
+/// What should be done, and what cannot be done now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Most urgent first.
+    pub tasks: Vec<Task>,
+    /// What is wanted of a shard and waits, and for what.
+    pub waits: Vec<Wait>,
+    /// Tables that lack stores, by id, and how they say so.
+    pub short: BTreeMap<u64, String>,
+}
+
+/// Something that is wanted and cannot be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub shard_id: u64,
+    /// The store that it is about: one that leaders or replicas are to leave, or 0.
+    pub store_id: u64,
+    /// What waits for what, for a person.
+    pub reason: String,
+}
+
 /// Everything that should be done now, most urgent first.
 pub fn plan(state: &State, observations: &Observations, settings: &Settings, now: Now) -> Vec<Task> {
-    let mut planner = Planner {
-        view: View::new(state, observations, settings, now),
-        load: place::Load::count(state),
-        tasks: Vec::new(),
-        short: Default::default(),
-    };
+    plan_and_waits(state, observations, settings, now).tasks
+}
+
+/// The same, with what waits.
+pub fn plan_and_waits(state: &State, observations: &Observations, settings: &Settings, now: Now) -> Plan {
+    let view = View::new(state, observations, settings, now);
+    let mut planner =
+        Planner { load: place::Load::count(&view), led: evacuate::led(&view), view, plan: Plan::default() };
+    planner.evacuate();
     planner.shards();
+    planner.moves();
     planner.tables();
     planner.destroy();
     planner.balance();
-    planner.tasks
+    planner.plan
 }
 
 /// A plan in the making.
 struct Planner<'a> {
     view: View<'a>,
     load: place::Load,
-    tasks: Vec<Task>,
-    /// Tables that lack stores, and how they say so.
-    short: std::collections::BTreeMap<u64, String>,
+    /// Shards led by each store, those included that this plan moves.
+    led: BTreeMap<u64, u64>,
+    plan: Plan,
 }
 
 impl Planner<'_> {
     fn push(&mut self, action: Action, reason: impl Into<String>) {
-        self.tasks.push(Task { action, reason: reason.into() });
+        self.plan.tasks.push(Task { action, reason: reason.into() });
+    }
+
+    fn wait(&mut self, shard_id: u64, store_id: u64, reason: impl Into<String>) {
+        self.plan.waits.push(Wait { shard_id, store_id, reason: reason.into() });
     }
 }

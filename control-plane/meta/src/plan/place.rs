@@ -1,8 +1,8 @@
 //! Which stores: distinct ones, of distinct zones where there are enough, the emptiest first.
 
 use super::{Planner, View};
+use crate::DEFAULT_NAME;
 use crate::state::shard_of;
-use crate::{DEFAULT_NAME, State};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use undb_proto::v1::{self, Role, StoreState};
@@ -14,13 +14,24 @@ const FREE_PERCENT_MIN: u64 = 5;
 pub(super) struct Load {
     replicas: BTreeMap<u64, u64>,
     learners: BTreeMap<u64, u32>,
+    /// Replicas that a learner is being made for, though they still serve.
+    leaving: BTreeMap<u64, u32>,
 }
 
 impl Load {
-    pub fn count(state: &State) -> Self {
-        let mut load = Self { replicas: BTreeMap::new(), learners: BTreeMap::new() };
-        for replica in state.shards().flat_map(crate::apply::replicas) {
-            load.add(replica.store_id, replica.role());
+    pub fn count(view: &View<'_>) -> Self {
+        let (replicas, learners, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut load = Self { replicas, learners, leaving };
+        for record in view.state.shards() {
+            let replicas = crate::apply::replicas(record);
+            for replica in replicas {
+                load.add(replica.store_id, replica.role());
+            }
+            if replicas.iter().any(|r| r.role() == Role::Learner)
+                && let Some(store_id) = leaves(view, replicas)
+            {
+                *load.leaving.entry(store_id).or_default() += 1;
+            }
         }
         load
     }
@@ -33,31 +44,39 @@ impl Load {
     }
 }
 
+/// The store that the most urgent replica leaves, when it leaves one that serves.
+fn leaves(view: &View<'_>, replicas: &[v1::Replica]) -> Option<u64> {
+    let lost = replicas.iter().filter_map(|r| Some((view.lost_replica(r)?, r.store_id)));
+    lost.min().filter(|(why, _)| why.is_planned()).map(|(_, store_id)| store_id)
+}
+
+/// Where a new replica may go.
+pub(super) enum Choice {
+    Stores(Vec<u64>),
+    /// Stores are there, and all of them receive as much as they may.
+    Busy,
+    /// Only so many stores are there.
+    Short(usize),
+}
+
 impl Planner<'_> {
     /// `count` stores for new replicas of a shard, or how many there are.
-    pub(super) fn choose(
-        &mut self,
-        record: &v1::ShardRecord,
-        count: usize,
-        role: Role,
-    ) -> Result<Vec<u64>, usize> {
+    pub(super) fn choose(&mut self, record: &v1::ShardRecord, count: usize, role: Role) -> Choice {
         let shard = shard_of(record);
         let used: BTreeSet<u64> = shard.replicas.iter().map(|r| r.store_id).collect();
         let class = self.view.state.table(shard.table_id).map_or("", |t| &t.store_cluster[..]);
-        let mut candidates: Vec<&v1::StoreRecord> = self
-            .view
-            .stores_of(class)
-            .filter(|s| !used.contains(&s.store_id) && self.view.is_target(s.store_id))
-            .collect();
+        // The place of a move is kept for it.
+        let promised = self.view.state.replica_move(shard.shard_id).map_or(0, |m| m.to_store_id);
+        let free = |s: &&v1::StoreRecord| !used.contains(&s.store_id) && self.view.is_target(s.store_id);
+        let mut candidates: Vec<&v1::StoreRecord> =
+            self.view.stores_of(class).filter(free).filter(|s| s.store_id != promised).collect();
         if candidates.len() < count {
-            return Err(candidates.len());
+            return Choice::Short(candidates.len());
         }
         if role == Role::Learner {
-            let limit = self.view.settings.moves_per_store_max;
-            candidates.retain(|s| self.load.learners.get(&s.store_id).is_none_or(|n| *n < limit));
+            candidates.retain(|s| self.receives_more(s.store_id));
             if candidates.len() < count {
-                // Not short of stores: they are busy, and the next plan asks again.
-                return Ok(Vec::new());
+                return Choice::Busy;
             }
         }
         let mut zones: BTreeMap<String, u64> = BTreeMap::new();
@@ -77,7 +96,40 @@ impl Planner<'_> {
             self.load.add(store.store_id, role);
             chosen.push(store.store_id);
         }
-        Ok(chosen)
+        Choice::Stores(chosen)
+    }
+
+    /// The store that a person chose for a replica, or why it cannot go there now.
+    pub(super) fn choose_for_move(&mut self, replica_move: &v1::ReplicaMove) -> Result<u64, String> {
+        let to = replica_move.to_store_id;
+        if let Some(lease) = self.view.lease(to) {
+            return Err(format!(
+                "store {to} is under disruption lease {} of {}",
+                lease.lease_id, lease.holder
+            ));
+        }
+        if !self.view.is_target(to) {
+            return Err(format!("store {to} takes no new replicas now; `undb explain store {to}` says why"));
+        }
+        if !self.receives_more(to) {
+            let limit = self.view.settings.moves_per_store_max;
+            return Err(format!("store {to} receives {limit} replicas already, as many as it may at a time"));
+        }
+        self.load.add(to, Role::Learner);
+        Ok(to)
+    }
+
+    fn receives_more(&self, store_id: u64) -> bool {
+        self.load.learners.get(&store_id).is_none_or(|n| *n < self.view.settings.moves_per_store_max)
+    }
+
+    /// One more leaves a store that serves, if it may.
+    pub(super) fn gives_more(&self, store_id: u64) -> bool {
+        self.load.leaving.get(&store_id).is_none_or(|n| *n < self.view.settings.moves_per_store_max)
+    }
+
+    pub(super) fn note_leaving(&mut self, store_id: u64) {
+        *self.load.leaving.entry(store_id).or_default() += 1;
     }
 }
 
@@ -92,7 +144,8 @@ impl<'a> View<'a> {
         state.stores().filter(move |s| part(s) && s.store_cluster == class)
     }
 
-    fn is_target(&self, store_id: u64) -> bool {
+    /// True when a new replica may go there: it takes more, and has room.
+    pub fn is_target(&self, store_id: u64) -> bool {
         let roomy = |stats: &v1::StoreStats| {
             stats.capacity_bytes == 0
                 || stats.free_bytes.saturating_mul(100)

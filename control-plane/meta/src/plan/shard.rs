@@ -1,6 +1,7 @@
 //! One shard at a time: from nothing to replicated, and back to it after a loss.
 
-use super::{Action, LeaderView, Planner};
+use super::place::Choice;
+use super::{Action, LeaderView, Lost, Planner};
 use crate::state::{epoch_of, shard_of};
 use undb_proto::v1::{self, Role, TableState};
 use undb_types::Epoch;
@@ -24,17 +25,18 @@ impl Planner<'_> {
         let id = shard.shard_id;
         if shard.replicas.is_empty() {
             match self.choose(record, table.replication as usize, Role::Voter) {
-                Ok(stores) => {
+                Choice::Stores(stores) => {
                     let action = Action::PlaceReplicas { record: record.clone(), stores, role: Role::Voter };
                     self.push(action, format!("shard {id} is new"));
                 }
-                Err(there) => self.note_short(table, there),
+                Choice::Busy => {}
+                Choice::Short(there) => self.note_short(table, there),
             }
             return;
         }
         let mut all_there = true;
         for replica in &shard.replicas {
-            if self.view.lost(replica.store_id) == Some("is removed") {
+            if self.view.lost(replica.store_id) == Some(Lost::Removed) {
                 continue;
             }
             if self.view.report(replica.store_id, replica.replica_id).is_some() {
@@ -75,14 +77,54 @@ impl Planner<'_> {
             return; // A new leader that has not yet applied what the one before reported.
         }
         if leader.report.joint {
-            let replicas = self.wanted(table, shard, actual, &leader);
+            let replicas =
+                begun(&leader, actual).unwrap_or_else(|| self.wanted(table, shard, actual, &leader));
             self.change(&leader, shard, epoch, replicas, "a change of members is half done");
+            return;
+        }
+        if let Some((store_id, lease)) = self.view.held_by(shard) {
+            self.hold(record, actual, &leader, store_id, lease);
             return;
         }
         if self.step_learners(table, record, actual, &leader) {
             return;
         }
         self.step_voters(table, record, actual, &leader);
+    }
+
+    /// A shard of a store under a lease keeps its members. While nothing may stop yet, learners that are
+    /// still on their way are given up: the gate waits until the shard is settled.
+    fn hold(
+        &mut self,
+        record: &v1::ShardRecord,
+        actual: &v1::Shard,
+        leader: &LeaderView<'_>,
+        store_id: u64,
+        lease: &v1::DisruptionLease,
+    ) {
+        let shard = shard_of(record);
+        let why =
+            format!("store {store_id} is under disruption lease {} of {}", lease.lease_id, lease.holder);
+        let draining = lease.phase() == v1::DisruptionPhase::Draining;
+        let learner = shard.replicas.iter().find(|r| r.role() == Role::Learner);
+        match learner.copied() {
+            Some(learner) if draining => {
+                self.unlist(record, learner.replica_id, format!("{why}; a new replica would be in its way"));
+            }
+            None if draining && self.remove_strangers(shard, actual, leader) => {}
+            _ => {}
+        }
+        if learner.is_some() || shard.replicas.iter().any(|r| self.view.lost_replica(r).is_some()) {
+            self.wait(shard.shard_id, store_id, format!("its members stay as they are: {why}"));
+        }
+    }
+
+    fn unlist(&mut self, record: &v1::ShardRecord, replica_id: u64, reason: String) {
+        let mut record = record.clone();
+        if let Some(shard) = record.shard.as_mut() {
+            shard.replicas.retain(|r| r.replica_id != replica_id);
+        }
+        self.push(Action::PutShard { record }, reason);
     }
 
     /// A listed learner that its store does not have yet.
@@ -121,17 +163,14 @@ impl Planner<'_> {
         let needed = voters().count() < table.replication as usize
             || voters().any(|r| self.view.lost_replica(r).is_some());
         let gone = self.view.lost(learner.store_id).is_some()
+            || self.view.lease(learner.store_id).is_some()
             || self.view.silent_ms(learner.store_id) >= self.view.settings.disconnected_ms;
         if gone || !needed {
-            let mut record = record.clone();
-            if let Some(shard) = record.shard.as_mut() {
-                shard.replicas.retain(|r| r.replica_id != learner.replica_id);
-            }
             let reason = match gone {
                 true => format!("store {} went away before shard {id} was there", learner.store_id),
                 false => format!("shard {id} needs no more replicas"),
             };
-            self.push(Action::PutShard { record }, reason);
+            self.unlist(record, learner.replica_id, reason);
             return true;
         }
         if self.view.report(learner.store_id, learner.replica_id).is_none() {
@@ -177,10 +216,10 @@ impl Planner<'_> {
     ) {
         let shard = shard_of(record);
         let voters = || shard.replicas.iter().filter(|r| r.role() == Role::Voter);
-        let lost = voters().find_map(|r| Some((r.store_id, self.view.lost_replica(r)?)));
+        let lost = voters().filter_map(|r| Some((self.view.lost_replica(r)?, r.store_id))).min();
         let (count, wanted) = (voters().count(), table.replication as usize);
         let reason = match lost {
-            Some((store_id, why)) => format!("store {store_id} {why}"),
+            Some((why, store_id)) => format!("store {store_id} {why}"),
             None if count < wanted => format!("{count} of {wanted} replicas are there"),
             None if count > wanted => format!("{count} replicas are there, {wanted} are wanted"),
             None => return,
@@ -190,13 +229,52 @@ impl Planner<'_> {
             self.change(leader, shard, epoch_of(actual), replicas, &reason);
             return;
         }
-        match self.choose(record, 1, Role::Learner) {
-            Ok(stores) if stores.is_empty() => {}
-            Ok(stores) => {
+        self.place_learner(table, record, lost, &reason);
+    }
+
+    /// Writes a learner down on a store that may have it, or says what that waits for.
+    fn place_learner(
+        &mut self,
+        table: &v1::TableRecord,
+        record: &v1::ShardRecord,
+        lost: Option<(Lost, u64)>,
+        reason: &str,
+    ) {
+        let id = shard_of(record).shard_id;
+        let planned = lost.filter(|(why, _)| why.is_planned()).map(|(_, store_id)| store_id);
+        if let Some(store_id) = planned.filter(|id| !self.gives_more(*id)) {
+            let limit = self.view.settings.moves_per_store_max;
+            let text = format!("{reason}; {limit} replicas are leaving store {store_id}, the others wait");
+            return self.wait(id, store_id, text);
+        }
+        let from = lost.map_or(0, |(_, store_id)| store_id);
+        let moved = self.view.state.replica_move(id).filter(|_| matches!(lost, Some((Lost::Moved, _))));
+        let choice = match moved {
+            None => self.choose(record, 1, Role::Learner),
+            Some(moved) => match self.choose_for_move(moved) {
+                Ok(store_id) => Choice::Stores(vec![store_id]),
+                Err(why) => return self.wait(id, from, format!("{reason}: {why}")),
+            },
+        };
+        match choice {
+            Choice::Stores(stores) => {
+                if let Some(store_id) = planned {
+                    self.note_leaving(store_id);
+                }
                 let action = Action::PlaceReplicas { record: record.clone(), stores, role: Role::Learner };
                 self.push(action, reason);
             }
-            Err(_) => self.note_short_of_spare(table, &reason),
+            Choice::Busy => {
+                self.wait(
+                    id,
+                    from,
+                    format!("{reason}; every store that could take it receives others first"),
+                );
+            }
+            Choice::Short(_) => {
+                self.note_short_of_spare(table, reason);
+                self.wait(id, from, format!("{reason}; there is no other store that can take its replica"));
+            }
         }
     }
 
@@ -218,12 +296,11 @@ impl Planner<'_> {
         let mut wanted: Vec<v1::Replica> =
             voters.map(|r| v1::Replica { role: Role::Voter as i32, ..*r }).collect();
         while wanted.len() > table.replication as usize {
+            let own = |r: &v1::Replica| r.replica_id == leader.report.replica_id;
+            // The most urgent loss first; nothing lost: not the leader.
             let rank = |r: &v1::Replica| match self.view.lost_replica(r) {
-                Some("is removed") => 0,
-                Some("is down") => 1,
-                Some(_) => 2,
-                None if r.replica_id == leader.report.replica_id => 4,
-                None => 3,
+                Some(why) => (0, Some(why)),
+                None => (1 + u8::from(own(r)), None),
             };
             let worst = wanted.iter().enumerate().min_by_key(|(_, r)| (rank(r), r.replica_id));
             let Some((at, _)) = worst else { break };
@@ -244,24 +321,6 @@ impl Planner<'_> {
         v1::ShardRecord { shard: Some(shard), ..record.clone() }
     }
 
-    /// Moves the leader to any voter that has caught up.
-    pub(super) fn hand_over(&mut self, shard: &v1::Shard, leader: &LeaderView<'_>, reason: &str) {
-        let fit = shard.replicas.iter().find(|r| {
-            r.role() == Role::Voter
-                && r.replica_id != leader.report.replica_id
-                && self.view.takes_more(r.store_id)
-                && self.caught_up(leader, r.replica_id)
-        });
-        if let Some(to) = fit {
-            let action = Action::TransferLeader {
-                store_id: leader.store_id,
-                shard_id: shard.shard_id,
-                to_replica_id: to.replica_id,
-            };
-            self.push(action, reason);
-        }
-    }
-
     pub(super) fn caught_up(&self, leader: &LeaderView<'_>, replica_id: u64) -> bool {
         let settings = self.view.settings;
         leader.has_caught_up(replica_id, settings.lag_entries_max, settings.fresh_ms())
@@ -279,4 +338,21 @@ impl Planner<'_> {
             Action::ChangeMembers { store_id: leader.store_id, shard_id: shard.shard_id, expected, replicas };
         self.push(action, format!("shard {}: {reason}", shard.shard_id));
     }
+}
+
+/// The membership that a joint one leads to: what was begun is finished, whatever is wanted by now.
+fn begun(leader: &LeaderView<'_>, actual: &v1::Shard) -> Option<Vec<v1::Replica>> {
+    let (incoming, outgoing) = (&leader.report.voters_incoming, &leader.report.voters_outgoing);
+    let known = |id: &u64| actual.replicas.iter().any(|r| r.replica_id == *id);
+    if incoming.is_empty() || !incoming.iter().all(known) {
+        return None;
+    }
+    let kept = |r: &&v1::Replica| {
+        incoming.contains(&r.replica_id) || r.role() == Role::Learner && !outgoing.contains(&r.replica_id)
+    };
+    let role = |r: &v1::Replica| match incoming.contains(&r.replica_id) {
+        true => Role::Voter as i32,
+        false => r.role,
+    };
+    Some(actual.replicas.iter().filter(kept).map(|r| v1::Replica { role: role(r), ..*r }).collect())
 }

@@ -10,7 +10,7 @@ impl Planner<'_> {
             "InsufficientStores: {} stores of store cluster {} are needed, {there} can take replicas",
             table.replication, table.store_cluster
         );
-        self.short.insert(table.table_id, condition);
+        self.plan.short.insert(table.table_id, condition);
     }
 
     pub(super) fn note_short_of_spare(&mut self, table: &v1::TableRecord, reason: &str) {
@@ -18,7 +18,7 @@ impl Planner<'_> {
             "InsufficientStores: {reason}, and store cluster {} has no other store to take its replicas",
             table.store_cluster
         );
-        self.short.insert(table.table_id, condition);
+        self.plan.short.insert(table.table_id, condition);
     }
 
     pub(super) fn tables(&mut self) {
@@ -34,7 +34,7 @@ impl Planner<'_> {
             // Once ready a table stays so: a shard without leader is a matter of seconds, and of status.
             let ready = created && (table.state() == TableState::TableReady || led());
             let wanted = if ready { TableState::TableReady } else { TableState::TableCreating };
-            let condition = self.short.get(&table.table_id).cloned().unwrap_or_default();
+            let condition = self.plan.short.get(&table.table_id).cloned().unwrap_or_default();
             if table.state() != wanted || table.condition != condition {
                 let reason = match (&condition[..], ready) {
                     ("", true) => "all shards have their replicas and a leader".to_owned(),

@@ -1,10 +1,10 @@
 //! Metadata and observations put side by side, as the planner and `status` ask about them.
 
-use super::{Now, Observations, Settings, StoreSeen};
+use super::{Lost, Now, Observations, Settings, StoreSeen};
 use crate::State;
 use crate::state::shard_of;
-use std::collections::BTreeMap;
-use undb_proto::v1::{self, Role, StoreState};
+use std::collections::{BTreeMap, BTreeSet};
+use undb_proto::v1::{self, DisruptionKind, Role, StoreState};
 
 /// Where a shard is led, as its leader says itself.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,10 @@ pub struct View<'a> {
     pub settings: &'a Settings,
     pub now: Now,
     leaders: BTreeMap<u64, LeaderView<'a>>,
+    /// By store. An expired lease is one: its store counts as down until it is gone.
+    leases: BTreeMap<u64, &'a v1::DisruptionLease>,
+    /// Replicas that a person is having moved to another store.
+    moving: BTreeSet<u64>,
     /// So many stores fell silent at once that the fault is more likely ours.
     blind: bool,
 }
@@ -46,11 +50,17 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// Looks at both.
     pub fn new(state: &'a State, observations: &'a Observations, settings: &'a Settings, now: Now) -> Self {
-        let mut view = Self { state, observations, settings, now, leaders: BTreeMap::new(), blind: false };
+        let leases =
+            state.disruption_leases().flat_map(|l| l.stores.iter().map(move |id| (*id, l))).collect();
+        let moving = state.replica_moves().map(|m| m.from_replica_id).collect();
+        let leaders = BTreeMap::new();
+        let mut view = Self { state, observations, settings, now, leaders, leases, moving, blind: false };
         let part: Vec<u64> =
             state.stores().filter(|s| s.state() != StoreState::StoreRemoved).map(|s| s.store_id).collect();
-        let silent = part.iter().filter(|id| view.silent_ms(**id) >= settings.disconnected_ms).count();
-        view.blind = silent * 100 > part.len() * 35;
+        // A store under a lease is expected to be silent, and says nothing about us.
+        let free: Vec<u64> = part.iter().copied().filter(|id| view.lease(*id).is_none()).collect();
+        let silent = free.iter().filter(|id| view.silent_ms(**id) >= settings.disconnected_ms).count();
+        view.blind = silent * 100 > free.len() * 35;
         for store_id in part {
             if !view.is_fresh(store_id) {
                 continue;
@@ -101,10 +111,20 @@ impl<'a> View<'a> {
         self.fresh(store_id)?.replicas.get(&replica_id)
     }
 
+    /// The lease under which a store may be down, an expired one included.
+    pub fn lease(&self, store_id: u64) -> Option<&'a v1::DisruptionLease> {
+        self.leases.get(&store_id).copied()
+    }
+
     /// True when new replicas and leaders may go to a store.
     pub fn takes_more(&self, store_id: u64) -> bool {
+        self.may_lead(store_id) && self.fresh(store_id).is_some_and(|seen| !self.is_suspect(seen))
+    }
+
+    /// True when leaders may go to a store where they must go somewhere: one that is just back will do.
+    pub fn may_lead(&self, store_id: u64) -> bool {
         let up = self.state.store(store_id).is_some_and(|s| s.state() == StoreState::StoreUp);
-        up && self.fresh(store_id).is_some_and(|seen| !seen.stopping && !self.is_suspect(seen))
+        up && self.lease(store_id).is_none() && self.fresh(store_id).is_some_and(|seen| !seen.stopping)
     }
 
     /// A store that has just come back may be about to go again.
@@ -113,23 +133,39 @@ impl<'a> View<'a> {
     }
 
     /// Why a store's replicas must be made again elsewhere, if so.
-    pub fn lost(&self, store_id: u64) -> Option<&'static str> {
-        let state = self.state.store(store_id).map(v1::StoreRecord::state);
-        match state {
-            None | Some(StoreState::StoreRemoved) => Some("is removed"),
-            Some(StoreState::StoreDraining) => Some("is being drained"),
-            _ if self.silent_ms(store_id) >= self.settings.down_ms && !self.blind => Some("is down"),
-            _ => None,
+    pub fn lost(&self, store_id: u64) -> Option<Lost> {
+        let silent_ms = self.silent_ms(store_id);
+        match (self.state.store(store_id).map(v1::StoreRecord::state), self.lease(store_id)) {
+            (None | Some(StoreState::StoreRemoved), _) => Some(Lost::Removed),
+            (Some(StoreState::StoreDraining), _) => Some(Lost::Drained),
+            (_, Some(lease)) if lease.kind() == DisruptionKind::Remove => Some(Lost::ToRemove),
+            (_, Some(lease)) => {
+                let over = self.is_overdue(lease) && silent_ms >= self.settings.disconnected_ms;
+                (over && !self.blind).then_some(Lost::Overdue)
+            }
+            (_, None) => (silent_ms >= self.settings.down_ms && !self.blind).then_some(Lost::Down),
         }
     }
 
+    /// A store that is stopped under this lease is waited for no longer.
+    pub fn is_overdue(&self, lease: &v1::DisruptionLease) -> bool {
+        self.now.wall_ms >= lease.granted_at_ms.saturating_add(lease.max_duration_ms)
+    }
+
     /// Why a replica must be made again elsewhere, if so.
-    pub fn lost_replica(&self, replica: &v1::Replica) -> Option<&'static str> {
+    pub fn lost_replica(&self, replica: &v1::Replica) -> Option<Lost> {
         let faulty = || {
             let report = self.report(replica.store_id, replica.replica_id)?;
-            (!report.fault.is_empty()).then_some("reports a fault of its replica")
+            (!report.fault.is_empty()).then_some(Lost::Faulty)
         };
-        self.lost(replica.store_id).or_else(faulty)
+        let moving = || self.moving.contains(&replica.replica_id).then_some(Lost::Moved);
+        self.lost(replica.store_id).or_else(faulty).or_else(moving)
+    }
+
+    /// The lease that keeps a shard's members as they are: of a store that it is to come back to.
+    pub fn held_by(&self, shard: &v1::Shard) -> Option<(u64, &'a v1::DisruptionLease)> {
+        let stays = |r: &&v1::Replica| self.lost(r.store_id).is_none();
+        shard.replicas.iter().filter(stays).find_map(|r| Some((r.store_id, self.lease(r.store_id)?)))
     }
 
     /// Voters whose stores are heard of.
