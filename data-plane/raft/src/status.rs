@@ -26,6 +26,8 @@ pub struct GroupStatus {
     pub last_index: Option<u64>,
     /// The last entry known to be committed that is here.
     pub committed: Option<LogId>,
+    /// The last entry that a quorum has, as far as a leader has said since this replica started.
+    pub cluster_committed: Option<LogId>,
     /// The last entry applied.
     pub applied: Option<LogId>,
     /// The last entry of the newest snapshot taken or installed.
@@ -79,6 +81,7 @@ impl GroupStatus {
             is_leader,
             last_index: metrics.last_log_index,
             committed: metrics.local_committed.map(from_raft),
+            cluster_committed: metrics.cluster_committed.map(from_raft),
             applied: metrics.last_applied.map(from_raft),
             snapshot: metrics.snapshot.map(from_raft),
             purged: metrics.purged.map(from_raft),

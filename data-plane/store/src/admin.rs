@@ -381,6 +381,7 @@ mod tests {
             is_leader: true,
             last_index: Some(5000),
             committed: None,
+            cluster_committed: None,
             applied: None,
             snapshot: None,
             purged: None,

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tonic::Code;
 use undb_proto::v1::control_client::ControlClient;
@@ -64,6 +65,15 @@ pub struct Control {
     // Leaf locks.
     targets: Mutex<Targets>,
     clients: Mutex<HashMap<String, ControlClient<AuthChannel>>>,
+    echo: Mutex<Option<Echo>>,
+}
+
+/// The owner's clock, as its last answer said it.
+#[derive(Clone, Copy, Debug)]
+struct Echo {
+    lease: u64,
+    owner_ms: u64,
+    came: Instant,
 }
 
 /// Why control gave no answer.
@@ -86,7 +96,7 @@ struct Verdict {
 impl Control {
     /// `endpoints` must not be empty.
     pub fn new(endpoints: Vec<String>, bearer: Bearer) -> Self {
-        Self { bearer, targets: Mutex::new(Targets::new(endpoints)), clients: Mutex::default() }
+        Self { bearer, targets: Mutex::new(Targets::new(endpoints)), clients: Mutex::default(), echo: Mutex::default() }
     }
 
     fn client(&self, address: &str) -> Result<ControlClient<AuthChannel>, String> {
@@ -153,15 +163,21 @@ impl Control {
     }
 
     async fn heartbeat(&self, request: v1::HeartbeatRequest) -> Result<v1::HeartbeatResponse, Trouble> {
-        self.call(
-            request,
-            |mut client, request| async move { client.heartbeat(request).await },
-            |a: &v1::HeartbeatResponse| Verdict {
-                error: a.error.clone(),
-                owner_address: a.owner_address.clone(),
-            },
-        )
-        .await
+        let answer = self
+            .call(
+                request,
+                |mut client, request| async move { client.heartbeat(request).await },
+                |a: &v1::HeartbeatResponse| Verdict {
+                    error: a.error.clone(),
+                    owner_address: a.owner_address.clone(),
+                },
+            )
+            .await?;
+        if answer.error.is_none() {
+            let (lease, owner_ms) = (answer.control_lease, answer.now_ms);
+            *self.echo.lock() = Some(Echo { lease, owner_ms, came: Instant::now() });
+        }
+        Ok(answer)
     }
 
     /// Registers, trying until control answers or the end begins. An answer that asks for a person
@@ -293,6 +309,7 @@ impl Store {
                 if let Err(error) = refuse_removed(&store, &self.uuid, &self.dir) {
                     self.fail(error);
                 }
+                self.registered.store(true, Ordering::Relaxed);
                 Ok(false)
             }
             Some(error) => {
@@ -310,6 +327,9 @@ impl Store {
 
     /// One heartbeat; true when control does not know this store and wants it to register.
     async fn beat(self: &Arc<Self>, control: &Control) -> Result<bool, String> {
+        // Before anything is gathered: what follows was not said earlier.
+        let echo = *control.echo.lock();
+        let echo_ms_ago = echo.map_or(0, |e| u64::try_from(e.came.elapsed().as_millis()).unwrap_or(0));
         let store = self.clone();
         let collected = tokio::task::spawn_blocking(move || {
             let replicas = store.all().iter().map(|replica| replica.report()).collect();
@@ -324,6 +344,9 @@ impl Store {
             replicas,
             stopping: self.is_stopping(),
             address: self.address.clone(),
+            echo_lease: echo.map_or(0, |e| e.lease),
+            echo_ms: echo.map_or(0, |e| e.owner_ms),
+            echo_ms_ago,
         };
         let answer = control.heartbeat(request).await.map_err(|e| e.to_string())?;
         self.addresses.learn(&answer.stores);

@@ -112,11 +112,15 @@ impl Replica {
             return true;
         }
         let Ok(open) = self.serving() else { return false };
-        let status = open.group.status();
-        let applied = status.applied.map(|id| id.index);
-        let reached = status.leader.is_some() && applied >= status.committed.map(|id| id.index);
-        self.caught_up.store(reached, Ordering::Relaxed);
-        reached
+        self.has_caught_up(&open.group.status())
+    }
+
+    /// IMPORTANT: what is committed here is no measure, a replica that lacks a million entries has applied
+    /// all of that; nor is the leader of the last vote. What a leader said since the start is.
+    fn has_caught_up(&self, status: &GroupStatus) -> bool {
+        let said = status.cluster_committed.map(|id| id.index);
+        let reached = said.is_some() && status.applied.map(|id| id.index) >= said;
+        self.caught_up.fetch_or(reached, Ordering::Relaxed) || reached
     }
 
     /// The shard as this replica has applied it.
@@ -180,6 +184,7 @@ impl Replica {
             voters_outgoing: half(&status, 0),
             voters_incoming: half(&status, 1),
             change_pending: status.is_leader && !status.config_committed,
+            catching_up: !self.has_caught_up(&status),
             fault: status.fatal.unwrap_or_default(),
         }
     }

@@ -60,21 +60,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// `Err` says in a person's words what keeps it from being ready: replicas that have not caught
-    /// up since the start.
+    /// `Err` says in a person's words what keeps it from being ready.
     pub fn readiness(&self) -> Result<(), String> {
-        let replicas = self.store.all();
-        let behind = replicas.iter().filter(|r| r.fault().is_none() && !r.caught_up()).count();
-        match behind {
-            0 => Ok(()),
-            n => Err(format!("{n} of {} replicas have not caught up yet", replicas.len())),
-        }
+        self.store.readiness()
     }
 
     /// The same as a check that outlives this handle.
     pub fn readiness_check(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
-        let running = Self { address: String::new(), store_id: self.store_id, store: self.store.clone() };
-        move || running.readiness()
+        let store = self.store.clone();
+        move || store.readiness()
+    }
+
+    /// What each replica here says of itself, as a JSON array: for people, and for tests that look at a
+    /// cluster from outside.
+    pub fn replicas_page(&self) -> impl Fn() -> String + Send + Sync + 'static {
+        let store = self.store.clone();
+        move || crate::report::page(&store)
     }
 
     /// Begins the end of this store alone.
@@ -271,6 +272,8 @@ fn assemble(
         disk: Arc::new(DiskGate::default()),
         meters: Arc::new(Meters::new(&label)),
         stopping: AtomicBool::new(false),
+        registered: AtomicBool::new(false),
+        was_ready: AtomicBool::new(false),
         closing: CancellationToken::new(),
         beat_now: tokio::sync::Notify::new(),
         replicas: RwLock::new(BTreeMap::new()),

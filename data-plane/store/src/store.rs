@@ -55,6 +55,10 @@ pub struct Store {
     pub meters: Arc<Meters>,
     /// Leaders are being moved away; control gives it no new ones.
     pub stopping: AtomicBool,
+    /// Control has answered since the start.
+    pub registered: AtomicBool,
+    /// It has been ready once since the start.
+    pub was_ready: AtomicBool,
     /// Sessions end.
     pub closing: CancellationToken,
     /// By shard. Leaf lock.

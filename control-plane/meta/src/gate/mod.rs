@@ -156,6 +156,26 @@ pub enum Reason {
     NoTarget,
 }
 
+impl Reason {
+    /// One word, for machines.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::BeingCreated => "BeingCreated",
+            Self::NoLeaderKnown => "NoLeaderKnown",
+            Self::StaleObservation => "StaleObservation",
+            Self::ConfigChangeInProgress => "ConfigChangeInProgress",
+            Self::ReplicaLagging(_) => "ReplicaLagging",
+            Self::StoreSilent(_) => "StoreSilent",
+            Self::StoreDown(_) => "StoreDown",
+            Self::UnderLease(_) => "UnderLease",
+            Self::TooFewVoters { .. } => "TooFewVoters",
+            Self::LeaderStillHere(_) => "LeaderStillHere",
+            Self::ReplicaStillHere(_) => "ReplicaStillHere",
+            Self::NoTarget => "NoTarget",
+        }
+    }
+}
+
 /// May these stores be disrupted?
 pub fn decide(
     state: &State,

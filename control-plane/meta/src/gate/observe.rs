@@ -92,6 +92,8 @@ pub struct StoreSeen {
     pub since_ms: u64,
     /// Its replicas that do not serve.
     pub faulty: BTreeSet<u64>,
+    /// Its replicas that have not been as far as their group since its process started.
+    pub behind: BTreeSet<u64>,
     /// 0: unknown.
     pub capacity_bytes: u64,
     pub free_bytes: u64,

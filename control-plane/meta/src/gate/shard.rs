@@ -156,6 +156,9 @@ impl Gate<'_> {
         if !seen.serving || seen.faulty.contains(&replica_id) {
             return Err((Reason::StoreDown(store_id), Some(seen.since_ms)));
         }
+        if seen.behind.contains(&replica_id) {
+            return Err((Reason::ReplicaLagging(replica_id), Some(seen.since_ms)));
+        }
         Ok(())
     }
 

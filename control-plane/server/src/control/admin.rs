@@ -1,6 +1,6 @@
 //! What people and the operator ask for: objects in, objects out.
 
-use super::Control;
+use super::{Control, gate};
 use super::table_spec::parse_stored;
 use tonic::{Request, Response, Status};
 use undb_proto::v1::{self, ErrorCode, meta_command::Op};
@@ -223,30 +223,30 @@ impl v1::admin_server::Admin for Control {
 
     async fn acquire_disruption(
         &self,
-        _request: Request<v1::AcquireDisruptionRequest>,
+        request: Request<v1::AcquireDisruptionRequest>,
     ) -> Result<Response<v1::DisruptionResponse>, Status> {
-        Ok(Response::new(v1::DisruptionResponse { error: Some(not_supported()), ..Default::default() }))
+        Ok(Response::new(gate::answer(self.acquire(request.into_inner()).await)))
     }
 
     async fn disruption_status(
         &self,
-        _request: Request<v1::DisruptionStatusRequest>,
+        request: Request<v1::DisruptionStatusRequest>,
     ) -> Result<Response<v1::DisruptionResponse>, Status> {
-        Ok(Response::new(v1::DisruptionResponse { error: Some(not_supported()), ..Default::default() }))
+        Ok(Response::new(gate::answer(self.keep(request.into_inner()).await)))
     }
 
     async fn release_disruption(
         &self,
-        _request: Request<v1::ReleaseDisruptionRequest>,
+        request: Request<v1::ReleaseDisruptionRequest>,
     ) -> Result<Response<v1::DisruptionResponse>, Status> {
-        Ok(Response::new(v1::DisruptionResponse { error: Some(not_supported()), ..Default::default() }))
+        Ok(Response::new(gate::answer(self.release(request.into_inner()).await)))
     }
 
     async fn list_disruptions(
         &self,
         _request: Request<v1::Empty>,
     ) -> Result<Response<v1::ListDisruptionsResponse>, Status> {
-        Ok(Response::new(v1::ListDisruptionsResponse { error: Some(not_supported()), ..Default::default() }))
+        Ok(Response::new(self.disruptions()))
     }
 
     async fn set_store(

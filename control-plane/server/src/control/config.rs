@@ -52,6 +52,13 @@ pub struct Tuning {
     /// Tables of a StoreCluster that has no store of its own are placed on the stores of `default`:
     /// what `undb dev` wants, where a StoreCluster is only a class.
     pub share_default_stores: bool,
+    /// The availability gate takes no report and no acknowledgement that is older, in milliseconds.
+    /// Several heartbeats of stores; a StoreCluster may say its own. Longer: a store that just died may
+    /// still count when another one asks to be stopped.
+    pub gate_fresh_ms: u64,
+    /// A test setting: the availability gate answers yes to everything. Stores may then be stopped while
+    /// their shards depend on them. Never set it where data or availability matters.
+    pub unsafe_gate_off: bool,
 }
 
 impl Default for Config {
@@ -80,6 +87,8 @@ impl Default for Tuning {
             plan_interval_ms: 1000,
             stores_expected: 3,
             share_default_stores: false,
+            gate_fresh_ms: 5_000,
+            unsafe_gate_off: false,
         }
     }
 }
@@ -104,6 +113,9 @@ impl Tuning {
         }
         if self.down_ms < self.disconnected_ms || self.disconnected_ms == 0 {
             return refuse("tuning.down_ms", "must be at least disconnected_ms, which is above 0");
+        }
+        if !(1_000..=60_000).contains(&self.gate_fresh_ms) {
+            return refuse("tuning.gate_fresh_ms", "must be between 1000 and 60000");
         }
         if self.plan_interval_ms == 0 || self.stores_expected == 0 || self.moves_per_store_max == 0 {
             return refuse(

@@ -2,9 +2,11 @@
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use super::gate_seen::GateSeen;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use undb_meta::plan::Observations;
+use undb_meta::{State, gate};
 use undb_proto::v1;
 
 pub(super) type Leaders = Arc<BTreeMap<u64, v1::LeaderInfo>>;
@@ -14,6 +16,8 @@ pub(super) struct Heard {
     disconnected_ms: u64,
     // Leaf lock.
     observations: Mutex<Observations>,
+    // Leaf lock.
+    gate: Mutex<GateSeen>,
     leaders: watch::Sender<Leaders>,
     /// Something happened that the plan may depend on.
     pub stirred: Notify,
@@ -24,6 +28,7 @@ impl Heard {
         Self {
             disconnected_ms,
             observations: Mutex::new(Observations::new(now_ms)),
+            gate: Mutex::default(),
             leaders: watch::Sender::default(),
             stirred: Notify::new(),
         }
@@ -40,7 +45,13 @@ impl Heard {
         read(&self.observations.lock())
     }
 
-    pub fn registered(&self, store_id: u64, now_ms: u64) {
+    /// The same for the gate, of what was heard under this lease.
+    pub fn gate<T>(&self, lease: u64, now_ms: u64, read: impl FnOnce(&GateSeen) -> T) -> T {
+        read(self.gate.lock().under(lease, now_ms))
+    }
+
+    pub fn registered(&self, store_id: u64, lease: u64, now_ms: u64) {
+        self.gate.lock().under(lease, now_ms).registered(store_id, now_ms);
         self.observations.lock().registered(store_id, now_ms, self.disconnected_ms);
         self.stirred.notify_one();
     }
@@ -61,8 +72,16 @@ impl Heard {
         stores.filter(silent).map(|s| s.store_id).collect()
     }
 
-    /// A heartbeat, whole.
-    pub fn heartbeat(&self, request: v1::HeartbeatRequest, now_ms: u64) {
+    /// A heartbeat, whole, taken under a lease.
+    pub fn heartbeat(
+        &self,
+        request: v1::HeartbeatRequest,
+        state: &State,
+        settings: &gate::Settings,
+        lease: u64,
+        now_ms: u64,
+    ) {
+        self.gate.lock().under(lease, now_ms).heartbeat(state, &request, settings, now_ms);
         let leaders = leaders_of(&request.replicas);
         let mut observations = self.observations.lock();
         let seen = observations.heard(request.store_id, now_ms, self.disconnected_ms, request.replicas);

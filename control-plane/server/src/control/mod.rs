@@ -14,6 +14,8 @@ mod config;
 mod describe;
 mod driver;
 mod execute;
+mod gate;
+mod gate_seen;
 mod heard;
 mod lease;
 mod refuse;
@@ -57,6 +59,7 @@ pub(crate) struct Control(Arc<Inner>);
 struct Inner {
     tuning: Tuning,
     settings: Settings,
+    gate: undb_meta::gate::Settings,
     meta: MetaClient,
     lease: Lease,
     heard: Heard,
@@ -68,12 +71,18 @@ struct Inner {
 /// Control without its listener; begins to ask for the lease.
 pub(crate) fn open(tuning: Tuning, shell: &Shell, meta: MetaClient) -> Result<Control, ServerError> {
     tuning.validate()?;
+    if tuning.unsafe_gate_off {
+        tracing::warn!(
+            "THE AVAILABILITY GATE IS OFF (tuning.unsafe_gate_off): every stop is allowed, and shards will go down"
+        );
+    }
     let clock = Clock::real();
     let settings = settings_of(&tuning);
     let control = Control(Arc::new(Inner {
         lease: Lease::new(shell.advertise.clone(), tuning.lease_ttl_ms),
         heard: Heard::new(monotonic_ms(&clock), settings.disconnected_ms),
         stores: StoreClients::new(shell.bearer.clone()),
+        gate: gate_settings_of(&tuning),
         settings,
         meta,
         clock,
@@ -93,6 +102,13 @@ pub(crate) fn open(tuning: Tuning, shell: &Shell, meta: MetaClient) -> Result<Co
         tokio::select! {
             () = ended.begun() => {}
             () = driver::drive(driver) => {}
+        }
+    });
+    let (gauges, ended) = (control.clone(), shutdown.clone());
+    shell.tasks.spawn("control-gate-gauges", async move {
+        tokio::select! {
+            () = ended.begun() => {}
+            () = gate::keep_gauges(gauges) => {}
         }
     });
     let known = control.clone();
@@ -126,6 +142,15 @@ fn settings_of(tuning: &Tuning) -> Settings {
         leader_cooldown_ms: tuning.leader_cooldown_ms,
         leader_moves_max: tuning.leader_moves_max,
         share_default_stores: tuning.share_default_stores,
+    }
+}
+
+fn gate_settings_of(tuning: &Tuning) -> undb_meta::gate::Settings {
+    undb_meta::gate::Settings {
+        fresh_ms: tuning.gate_fresh_ms,
+        lag_entries_max: tuning.lag_entries_max,
+        share_default_stores: tuning.share_default_stores,
+        ..undb_meta::gate::Settings::default()
     }
 }
 

@@ -40,7 +40,7 @@ impl Control {
         let Some(store) = result.store else {
             return Err(wire_error(ErrorCode::Internal, "metadata registered no store"));
         };
-        self.0.heard.registered(store.store_id, now_ms);
+        self.0.heard.registered(store.store_id, epoch, now_ms);
         tracing::info!(store = store.store_id, address = store.address, "store registered");
         Ok(store)
     }
@@ -61,10 +61,12 @@ impl Control {
             let message = format!("store {} has moved; register it", request.store_id);
             return Err(wire_error(ErrorCode::StoreMismatch, message));
         }
-        self.0.heard.heartbeat(request, monotonic_ms(&self.0.clock));
+        let now_ms = monotonic_ms(&self.0.clock);
+        self.0.heard.heartbeat(request, &state, &self.0.gate, epoch, now_ms);
         let part = |s: &&v1::StoreRecord| s.state() != StoreState::StoreRemoved;
         Ok(v1::HeartbeatResponse {
             control_lease: epoch,
+            now_ms: monotonic_ms(&self.0.clock),
             stores: state.stores().filter(part).cloned().collect(),
             incarnation: state.cluster().incarnation,
             ..Default::default()

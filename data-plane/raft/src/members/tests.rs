@@ -18,6 +18,7 @@ fn status(voters: &[u64], learners: &[u64], behind: &[u64]) -> GroupStatus {
         is_leader: true,
         last_index: Some(999),
         committed: None,
+        cluster_committed: None,
         applied: None,
         snapshot: None,
         purged: None,
