@@ -1,0 +1,1 @@
+//! The webhook against the scripted API server and a fake control plane.
