@@ -1,1 +1,0 @@
-//! Pods, the way every role of UNDB runs.
