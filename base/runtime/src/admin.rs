@@ -6,6 +6,7 @@
 use crate::{RuntimeError, Shutdown};
 use axum::Router;
 use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use parking_lot::Mutex;
@@ -100,6 +101,36 @@ impl Readiness {
     }
 }
 
+type Page = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Pages of JSON that a role adds once it runs. Read only, and about the process alone. Clones share them.
+#[derive(Clone, Default)]
+pub struct Pages {
+    // Leaf lock; pages are made outside it.
+    pages: Arc<Mutex<BTreeMap<String, Page>>>,
+}
+
+impl Pages {
+    /// Adds or replaces the page at a path that begins with `/`.
+    pub fn register(&self, path: impl Into<String>, page: impl Fn() -> String + Send + Sync + 'static) {
+        self.pages.lock().insert(path.into(), Arc::new(page));
+    }
+
+    fn answer(&self, path: &str) -> axum::response::Response {
+        let page = self.pages.lock().get(path).cloned();
+        match page {
+            Some(page) => ([(axum::http::header::CONTENT_TYPE, "application/json")], page()).into_response(),
+            None => (StatusCode::NOT_FOUND, "there is no such page\n").into_response(),
+        }
+    }
+}
+
+/// The three endpoints, and the pages that a role adds.
+pub fn router_with(readiness: Readiness, pages: Pages) -> Router {
+    let page = move |uri: axum::http::Uri| async move { pages.answer(uri.path()) };
+    router(readiness).fallback(get(page))
+}
+
 /// The three endpoints, to be served alone or merged into another router.
 pub fn router(readiness: Readiness) -> Router {
     let metrics = install_metrics();
@@ -111,6 +142,15 @@ pub fn router(readiness: Readiness) -> Router {
 
 /// Serves HTTP until the end begins; connections under way have until the deadline.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) -> Result<(), RuntimeError> {
+    serve_from(listener, router, shutdown).await
+}
+
+/// The same from any listener, one with TLS for example.
+pub async fn serve_from<L>(listener: L, router: Router, shutdown: Shutdown) -> Result<(), RuntimeError>
+where
+    L: axum::serve::Listener,
+    L::Addr: std::fmt::Debug,
+{
     let begun = shutdown.token().cancelled_owned();
     let serving = axum::serve(listener, router).with_graceful_shutdown(begun).into_future();
     let cut = async {
@@ -137,6 +177,16 @@ mod tests {
         let status = response.status();
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("body");
         (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    #[tokio::test]
+    async fn a_page_is_there_once_its_role_has_added_it() {
+        let pages = Pages::default();
+        let router = router_with(Readiness::default(), pages.clone());
+        assert_eq!(ask(&router, "/replicas").await.0, StatusCode::NOT_FOUND);
+        pages.register("/replicas", || "[]".into());
+        assert_eq!(ask(&router, "/replicas").await, (StatusCode::OK, "[]".into()));
+        assert_eq!(ask(&router, "/healthz").await.0, StatusCode::OK);
     }
 
     #[tokio::test]

@@ -25,6 +25,9 @@ pub enum RuntimeError {
     /// A token file that holds no token.
     #[error("token file {} {problem}; put one line of 8 to 512 visible characters into it, for example the output of `head -c 32 /dev/urandom | base64`", path.display())]
     Token { path: PathBuf, problem: &'static str },
+    /// A certificate, a key or a CA that cannot be used.
+    #[error("TLS: {} {problem}", file.display())]
+    Tls { file: PathBuf, problem: String },
     /// A log filter that does not parse.
     #[error("`{filter}` is not a log filter: {reason}; write for example `info` or `info,undb_store=debug`")]
     Filter { filter: String, reason: String },

@@ -1,5 +1,5 @@
 //! What every process of UNDB is made of, apart from what it does: configuration, telemetry,
-//! named tasks, an orderly end, time, admin endpoints and connections.
+//! named tasks, an orderly end, time, admin endpoints and connections, with TLS where it is asked for.
 //!
 //! Never: anything about tables, shards or stores.
 //!
@@ -15,22 +15,26 @@
 //! ```
 //!
 //! Where to look: an order of ending -> `shutdown`; a lost task -> `tasks`; a metric -> `admin`;
-//! a connection that does not heal -> `rpc::channel`.
+//! a connection that does not heal -> `rpc::channel`; a certificate -> `tls`.
 
 pub mod admin;
 pub mod backoff;
 mod clock;
 pub mod config;
+mod credentials;
 mod error;
 pub mod rpc;
 mod shutdown;
 mod tasks;
 pub mod telemetry;
+pub mod tls;
 mod token;
 
 pub use backoff::Backoff;
 pub use clock::Clock;
+pub use credentials::{Credentials, InternalCheck};
 pub use error::RuntimeError;
 pub use shutdown::Shutdown;
 pub use tasks::{TaskFailure, Tasks};
+pub use tls::{Tls, TlsFiles, TlsOptions, TlsPem};
 pub use token::{Bearer, TokenCheck, read_token_file};

@@ -4,8 +4,8 @@
 mod channel;
 mod serve;
 
-pub use channel::{AuthChannel, auth_channel, channel};
-pub use serve::{bind, serve};
+pub use channel::{AuthChannel, auth_channel, channel, channel_over};
+pub use serve::{bind, serve, serve_over};
 
 pub use tonic::service::Routes;
 pub use tonic::transport::Channel;

@@ -1,7 +1,8 @@
 //! Listening and serving.
 
 use super::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, Routes, STREAM_WINDOW_BYTES};
-use crate::{RuntimeError, Shutdown};
+use crate::tls::{Speaks, TlsListener};
+use crate::{RuntimeError, Shutdown, Tls};
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -27,7 +28,16 @@ pub async fn bind(address: &str, what: &str) -> Result<TcpListener, RuntimeError
 /// Serves until the end begins; then takes no more calls, and returns when those under way are done
 /// or a short time is over.
 pub async fn serve(listener: TcpListener, routes: Routes, shutdown: Shutdown) -> Result<(), RuntimeError> {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    serve_over(listener, None, routes, shutdown).await
+}
+
+/// The same over TLS, if there is one: then only connections with it reach the services.
+pub async fn serve_over(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    routes: Routes,
+    shutdown: Shutdown,
+) -> Result<(), RuntimeError> {
     let mut server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -36,7 +46,23 @@ pub async fn serve(listener: TcpListener, routes: Routes, shutdown: Shutdown) ->
         .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT));
     let begun = shutdown.token().cancelled_owned();
-    let serving = server.add_routes(routes).serve_with_incoming_shutdown(incoming, begun);
+    let server = server.add_routes(routes);
+    let serving = async move {
+        match tls {
+            None => {
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                server.serve_with_incoming_shutdown(incoming, begun).await
+            }
+            Some(tls) => {
+                let listener = TlsListener::new(listener, tls, Speaks::Rpc);
+                let incoming = futures::stream::unfold(listener, |mut listener| async move {
+                    let stream = listener.accept().await;
+                    Some((Ok::<_, std::io::Error>(stream), listener))
+                });
+                server.serve_with_incoming_shutdown(incoming, begun).await
+            }
+        }
+    };
     let drained = async {
         shutdown.begun().await;
         tokio::time::sleep(DRAIN.min(shutdown.remaining())).await;
