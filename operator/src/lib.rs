@@ -7,6 +7,7 @@
 
 pub mod apply;
 pub mod certs;
+pub mod cli;
 pub mod conditions;
 pub mod config;
 pub mod control;
