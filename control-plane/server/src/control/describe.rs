@@ -230,7 +230,7 @@ fn replica(view: &View<'_>, replica: &v1::Replica, leader: Option<undb_meta::pla
     json!({
         "replica": replica.replica_id, "store": replica.store_id, "role": role, "answers": report.is_some(),
         "lagEntries": lag, "fault": report.map(|r| r.fault.clone()).unwrap_or_default(),
-        "lost": view.lost_replica(replica),
+        "lost": view.lost_replica(replica).is_some(),
     })
 }
 
