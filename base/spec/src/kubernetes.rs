@@ -53,7 +53,8 @@ impl<'de> Deserialize<'de> for Amount {
                 let fits = !number.is_empty()
                     && number.bytes().all(|b| b.is_ascii_digit() || b == b'.')
                     && text.len() <= AMOUNT_LEN_MAX;
-                let refuse = || E::custom(format!("`{text:.40}` is not an amount; write for example 500m or 4Gi"));
+                let refuse =
+                    || E::custom(format!("`{text:.40}` is not an amount; write for example 500m or 4Gi"));
                 fits.then(|| Amount(text.into())).ok_or_else(refuse)
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Amount, E> {

@@ -6,10 +6,12 @@
 //! ```
 //! Never: decisions. A status holds what was seen, not what is to be done.
 
+mod columns;
 mod control_plane;
 mod convert;
 pub mod crds;
 mod router;
+mod rules;
 mod store;
 mod store_cluster;
 mod table;
