@@ -43,7 +43,7 @@ impl Default for Config {
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.tuning.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
+    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), None, shutdown).await?;
     let shell = &bound.shell;
     let here = vec![shell.advertise.clone()];
     // Alone it waits for nobody; after a restart it stays quiet for twice the election time.
@@ -54,7 +54,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, Server
         ..meta::Config::default()
     };
     let member = meta::open(meta_config, shell, Arc::new(OsFs::default())).await?;
-    let client = MetaClient::start(&here, shell.bearer.clone(), &shell.tasks)?;
+    let client = MetaClient::start(&here, shell.credentials.clone(), &shell.tasks)?;
     let control = control::open(config.tuning, shell, client.clone())?;
     let router_config = router::Config {
         meta: here.clone(),

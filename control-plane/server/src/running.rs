@@ -3,7 +3,8 @@
 use crate::ServerError;
 use std::net::SocketAddr;
 use undb_runtime::admin::Readiness;
-use undb_runtime::{Bearer, Shutdown, TaskFailure, TaskFailure as Failure, Tasks, TokenCheck, rpc};
+use undb_runtime::{Bearer, Credentials, InternalCheck, Shutdown, TaskFailure, TaskFailure as Failure};
+use undb_runtime::{Tasks, Tls, TlsFiles, TokenCheck, rpc};
 
 /// A role that serves. It ends when the shutdown it was given begins, or a critical task fails.
 #[derive(Debug)]
@@ -34,8 +35,12 @@ impl Running {
 pub(crate) struct Shell {
     pub tasks: Tasks,
     pub readiness: Readiness,
-    pub bearer: Bearer,
+    /// Shown to others.
+    pub credentials: Credentials,
+    /// For what clients call.
     pub check: TokenCheck,
+    /// For what only processes of the cluster call.
+    pub internal: InternalCheck,
     /// How others reach this process.
     pub advertise: String,
 }
@@ -48,11 +53,12 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Binds, and reads the token.
+    /// Binds, and reads the certificates.
     pub async fn new(
         listen: &str,
         advertise: Option<&str>,
         token: Option<&str>,
+        tls: Option<&TlsFiles>,
         shutdown: Shutdown,
     ) -> Result<Self, ServerError> {
         let listener = rpc::bind(listen, "listen").await?;
@@ -61,11 +67,14 @@ impl Bound {
             path: listen.into(),
             source,
         })?;
+        let tls = tls.map(Tls::open_server).transpose()?;
+        let check = TokenCheck::new(token);
         let shell = Shell {
             tasks: Tasks::new(shutdown),
             readiness: Readiness::default(),
-            bearer: Bearer::new(token)?,
-            check: TokenCheck::new(token),
+            internal: InternalCheck::new(check.clone(), tls.as_ref()),
+            credentials: Credentials::new(Bearer::new(token)?, tls),
+            check,
             advertise: advertise.map_or_else(|| address.to_string(), str::to_owned),
         };
         Ok(Self { shell, listener, address })
@@ -74,7 +83,8 @@ impl Bound {
     /// Serves `routes` from now on.
     pub fn serve(self, routes: rpc::Routes) -> Running {
         let Self { shell, listener, address } = self;
-        let serving = rpc::serve(listener, routes, shell.tasks.shutdown().clone());
+        let tls = shell.credentials.tls.clone();
+        let serving = rpc::serve_over(listener, tls, routes, shell.tasks.shutdown().clone());
         shell.tasks.spawn_critical("rpc", serving);
         Running { address, tasks: shell.tasks, readiness: shell.readiness }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use undb_log::Log;
-use undb_runtime::Bearer;
+use undb_runtime::Credentials;
 
 /// Where stores are now. Asked at every connect, so a store that moved is followed.
 pub trait AddressBook: Send + Sync + 'static {
@@ -67,8 +67,8 @@ pub struct HostOptions {
     pub timing: Timing,
     /// Most bytes a second of all snapshots that this host sends; 0: no limit.
     pub snapshot_bytes_per_s: u64,
-    /// Sent with every call to a peer.
-    pub bearer: Bearer,
+    /// Shown to every peer.
+    pub credentials: Credentials,
 }
 
 impl fmt::Debug for HostOptions {

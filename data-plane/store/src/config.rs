@@ -6,6 +6,7 @@
 use crate::error::StoreError;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use undb_runtime::TlsFiles;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -41,6 +42,9 @@ pub struct Config {
     /// Shared secret between roles; empty: none is asked for and none is sent.
     #[serde(default)]
     pub token: String,
+    /// Certificates for what it serves and dials; absent: everything is plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
     /// Space the store may use, in bytes; 0: the whole file system.
     #[serde(default)]
     pub capacity_bytes: u64,
@@ -222,6 +226,7 @@ impl Config {
             zone: String::new(),
             store_cluster: default_store_cluster(),
             token: String::new(),
+            tls: None,
             capacity_bytes: 0,
             disk_reserve_bytes: default_disk_reserve_bytes(),
             request_memory_bytes: default_request_memory_bytes(),

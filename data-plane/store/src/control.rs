@@ -17,7 +17,7 @@ use undb_proto::v1::control_client::ControlClient;
 use undb_proto::v1::{ErrorCode, StoreState};
 use undb_proto::{ErrorKind, v1};
 use undb_runtime::rpc::{AuthChannel, MESSAGE_BYTES_MAX, auth_channel};
-use undb_runtime::{Backoff, Bearer, Shutdown};
+use undb_runtime::{Backoff, Credentials, Shutdown};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ impl Targets {
 
 /// Connections to the members of cluster control.
 pub struct Control {
-    bearer: Bearer,
+    credentials: Credentials,
     // Leaf locks.
     targets: Mutex<Targets>,
     clients: Mutex<HashMap<String, ControlClient<AuthChannel>>>,
@@ -95,15 +95,15 @@ struct Verdict {
 
 impl Control {
     /// `endpoints` must not be empty.
-    pub fn new(endpoints: Vec<String>, bearer: Bearer) -> Self {
-        Self { bearer, targets: Mutex::new(Targets::new(endpoints)), clients: Mutex::default(), echo: Mutex::default() }
+    pub fn new(endpoints: Vec<String>, credentials: Credentials) -> Self {
+        Self { credentials, targets: Mutex::new(Targets::new(endpoints)), clients: Mutex::default(), echo: Mutex::default() }
     }
 
     fn client(&self, address: &str) -> Result<ControlClient<AuthChannel>, String> {
         if let Some(client) = self.clients.lock().get(address) {
             return Ok(client.clone());
         }
-        let channel = auth_channel(address, self.bearer.clone()).map_err(|e| e.to_string())?;
+        let channel = auth_channel(address, self.credentials.clone()).map_err(|e| e.to_string())?;
         let client = ControlClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);

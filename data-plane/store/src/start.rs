@@ -32,7 +32,7 @@ use undb_proto::v1::kv_server::KvServer;
 use undb_proto::v1::store_server::StoreServer;
 use undb_raft::{Host, HostOptions, Timing};
 use undb_runtime::rpc::{self, MESSAGE_BYTES_MAX, Routes};
-use undb_runtime::{Bearer, Clock, Shutdown, Tasks, TokenCheck};
+use undb_runtime::{Bearer, Clock, Credentials, InternalCheck, Shutdown, Tasks, Tls, TokenCheck};
 use undb_vfs::{Fs, OsFs};
 
 /// What a store takes from the machine; tests give their own.
@@ -103,11 +103,14 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, StoreE
 pub async fn start_with(config: Config, env: Env, shutdown: Shutdown) -> Result<Running, StoreError> {
     config.validate()?;
     let bearer = Bearer::new(Some(&config.token)).map_err(|e| StoreError::Config(format!("token: {e}")))?;
+    let tls = config.tls.as_ref().map(Tls::open_server).transpose();
+    let tls = tls.map_err(|e| StoreError::Config(e.to_string()))?;
+    let credentials = Credentials::new(bearer, tls.clone());
     let shutdown = shutdown.child();
     let (mut directory, log, engine) = open_disk(&config, &env).await?;
     let listener = listen(&config.listen).await?;
     let address = advertised(&config, &listener)?;
-    let control = Arc::new(Control::new(config.control.clone(), bearer.clone()));
+    let control = Arc::new(Control::new(config.control.clone(), credentials.clone()));
     let addresses = Arc::new(Addresses::default());
     if !directory.identity.registered() {
         directory = register_first(&config, directory, &control, &address, &shutdown).await?;
@@ -127,12 +130,12 @@ pub async fn start_with(config: Config, env: Env, shutdown: Shutdown) -> Result<
             ..Timing::default()
         },
         snapshot_bytes_per_s: raft.snapshot_bytes_per_s,
-        bearer,
+        credentials,
     })
     .map_err(|e| StoreError::Raft(e.to_string()))?;
     let store = Arc::new(assemble(config, env, directory, log, engine, host, addresses, address, shutdown)?);
     open_all(&store).await?;
-    serve(&store, listener, control, identity);
+    serve(&store, listener, tls, control, identity);
     tracing::info!(
         store = store.store_id,
         address = store.address,
@@ -312,18 +315,25 @@ async fn open_all(store: &Arc<Store>) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn serve(store: &Arc<Store>, listener: TcpListener, control: Arc<Control>, identity: Identity) {
+fn serve(
+    store: &Arc<Store>,
+    listener: TcpListener,
+    tls: Option<Tls>,
+    control: Arc<Control>,
+    identity: Identity,
+) {
     let token = TokenCheck::new(Some(&store.config.token));
+    let internal = InternalCheck::new(token.clone(), tls.as_ref());
     let kv = KvServer::new(KvService { store: store.clone() })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let admin = StoreServer::new(AdminService { store: store.clone() });
-    let routes = Routes::new(InterceptedService::new(kv, token.clone()))
-        .add_service(InterceptedService::new(admin, token.clone()))
-        .add_service(InterceptedService::new(store.host.service(), token));
+    let routes = Routes::new(InterceptedService::new(kv, token))
+        .add_service(InterceptedService::new(admin, internal.clone()))
+        .add_service(InterceptedService::new(store.host.service(), internal));
     // The server outlives the beginning of the end: leaders move away while it serves.
     let ended = Shutdown::new(Duration::from_millis(store.config.stop_deadline_ms));
-    store.tasks.spawn_critical("rpc", rpc::serve(listener, routes, ended.clone()));
+    store.tasks.spawn_critical("rpc", rpc::serve_over(listener, tls, routes, ended.clone()));
     store.tasks.spawn("heartbeats", store.clone().heartbeats(control, identity, ended.clone()));
     store.tasks.spawn("watch", store.clone().watch());
     store.tasks.spawn("tend", store.clone().tend());

@@ -3,6 +3,7 @@
 use crate::ServerError;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use undb_runtime::TlsFiles;
 
 /// `undb run access --config FILE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,9 @@ pub struct Config {
     pub router_group: String,
     /// A file with the token that every call must carry; absent: no token.
     pub token_file: Option<PathBuf>,
+    /// Certificates for what it serves and dials; absent: everything is plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
     /// How long a client may use what it discovered, in seconds.
     pub discover_ttl_seconds: u32,
 }
@@ -30,6 +34,7 @@ impl Default for Config {
             routers: vec!["127.0.0.1:7392".into()],
             router_group: "default".into(),
             token_file: None,
+            tls: None,
             discover_ttl_seconds: 300,
         }
     }

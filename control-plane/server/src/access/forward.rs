@@ -9,7 +9,7 @@ use undb_proto::v1::admin_client::AdminClient;
 use undb_proto::v1::{self, ErrorCode};
 use undb_proto::wire_error;
 use undb_runtime::rpc::{AuthChannel, MESSAGE_BYTES_MAX, auth_channel};
-use undb_runtime::{Backoff, Bearer};
+use undb_runtime::{Backoff, Credentials};
 
 const WITHIN: Duration = Duration::from_secs(15);
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -17,12 +17,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Passes Admin calls on.
 pub(super) struct Forward {
     meta: MetaClient,
-    bearer: Bearer,
+    credentials: Credentials,
 }
 
 impl Forward {
-    pub fn new(meta: MetaClient, bearer: Bearer) -> Self {
-        Self { meta, bearer }
+    pub fn new(meta: MetaClient, credentials: Credentials) -> Self {
+        Self { meta, credentials }
     }
 
     fn owner(&self) -> Result<AdminClient<AuthChannel>, String> {
@@ -31,7 +31,7 @@ impl Forward {
         if address.is_empty() {
             return Err("nobody holds the control lease; start cluster control".into());
         }
-        let channel = auth_channel(address, self.bearer.clone()).map_err(|e| e.to_string())?;
+        let channel = auth_channel(address, self.credentials.clone()).map_err(|e| e.to_string())?;
         Ok(AdminClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX))

@@ -27,10 +27,10 @@ const ROUTERS_PER_CLIENT_MAX: usize = 3;
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, None, token.as_deref(), shutdown).await?;
+    let bound = Bound::new(&config.listen, None, token.as_deref(), config.tls.as_ref(), shutdown).await?;
     let shell = &bound.shell;
-    let meta = MetaClient::start(&config.meta, shell.bearer.clone(), &shell.tasks)?;
-    let admin = AdminServer::new(Forward::new(meta.clone(), shell.bearer.clone()))
+    let meta = MetaClient::start(&config.meta, shell.credentials.clone(), &shell.tasks)?;
+    let admin = AdminServer::new(Forward::new(meta.clone(), shell.credentials.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let routes = add_to(Routes::default(), config, meta, shell)

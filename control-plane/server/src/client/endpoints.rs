@@ -4,11 +4,11 @@ use crate::error::CallError;
 use parking_lot::Mutex;
 use undb_proto::v1::meta_client::MetaClient;
 use undb_runtime::rpc::{AuthChannel, MESSAGE_BYTES_MAX, auth_channel};
-use undb_runtime::{Bearer, RuntimeError};
+use undb_runtime::{Credentials, RuntimeError};
 
 /// The members' addresses and open channels.
 pub struct Endpoints {
-    bearer: Bearer,
+    credentials: Credentials,
     // Leaf lock.
     inner: Mutex<Inner>,
 }
@@ -22,17 +22,17 @@ struct Inner {
 
 impl Endpoints {
     /// Channels to all of them; none connects before it is used.
-    pub fn new(addresses: &[String], bearer: Bearer) -> Result<Self, RuntimeError> {
+    pub fn new(addresses: &[String], credentials: Credentials) -> Result<Self, RuntimeError> {
         let mut known = Vec::new();
         for address in addresses {
-            known.push((address.clone(), connect(address, &bearer)?));
+            known.push((address.clone(), connect(address, &credentials)?));
         }
         if known.is_empty() {
             let reason = "no metadata member is configured".into();
             return Err(RuntimeError::Address { address: String::new(), reason });
         }
         let inner = Inner { configured: known.len(), known, current: 0 };
-        Ok(Self { bearer, inner: Mutex::new(inner) })
+        Ok(Self { credentials, inner: Mutex::new(inner) })
     }
 
     /// The member to ask now.
@@ -61,7 +61,7 @@ impl Endpoints {
             inner.current = at;
             return;
         }
-        let Ok(client) = connect(leader, &self.bearer) else { return };
+        let Ok(client) = connect(leader, &self.credentials) else { return };
         let configured = inner.configured;
         // One stranger at a time: the leader of the moment.
         inner.known.truncate(configured);
@@ -70,8 +70,8 @@ impl Endpoints {
     }
 }
 
-fn connect(address: &str, bearer: &Bearer) -> Result<MetaClient<AuthChannel>, RuntimeError> {
-    let channel = auth_channel(address, bearer.clone())?;
+fn connect(address: &str, credentials: &Credentials) -> Result<MetaClient<AuthChannel>, RuntimeError> {
+    let channel = auth_channel(address, credentials.clone())?;
     Ok(MetaClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX))

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use undb_meta::State;
 use undb_proto::v1::{self, ErrorCode, meta_command::Op};
-use undb_runtime::{Backoff, Bearer, RuntimeError, Tasks};
+use undb_runtime::{Backoff, Credentials, RuntimeError, Tasks};
 
 const PROPOSE_WITHIN: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,8 +52,8 @@ pub struct Seen {
 
 impl MetaClient {
     /// Begins to follow the members at `addresses`.
-    pub fn start(addresses: &[String], bearer: Bearer, tasks: &Tasks) -> Result<Self, RuntimeError> {
-        let endpoints = Endpoints::new(addresses, bearer)?;
+    pub fn start(addresses: &[String], credentials: Credentials, tasks: &Tasks) -> Result<Self, RuntimeError> {
+        let endpoints = Endpoints::new(addresses, credentials)?;
         let inner = Inner { endpoints, state: RwLock::default(), seen: watch::Sender::default() };
         let client = Self(Arc::new(inner));
         let (follower, shutdown) = (client.clone(), tasks.shutdown().clone());

@@ -3,6 +3,7 @@
 use crate::ServerError;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use undb_runtime::TlsFiles;
 
 /// `undb run control --config FILE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,9 @@ pub struct Config {
     pub meta: Vec<String>,
     /// A file with the token that every call must carry; absent: no token.
     pub token_file: Option<PathBuf>,
+    /// Certificates for what it serves and dials; absent: everything is plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
     /// What it decides by.
     pub tuning: Tuning,
 }
@@ -68,6 +72,7 @@ impl Default for Config {
             advertise: None,
             meta: vec!["127.0.0.1:7390".into()],
             token_file: None,
+            tls: None,
             tuning: Tuning::default(),
         }
     }

@@ -14,14 +14,17 @@ mod config;
 mod describe;
 mod driver;
 mod execute;
+mod explain;
 mod gate;
 mod gate_seen;
 mod heard;
 mod lease;
+mod moves;
 mod refuse;
 mod service;
 mod status;
 mod store_client;
+mod stores;
 mod table_spec;
 
 pub use config::{Config, Tuning};
@@ -44,9 +47,9 @@ use undb_runtime::{Clock, Shutdown};
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
+    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), config.tls.as_ref(), shutdown).await?;
     let shell = &bound.shell;
-    let meta = MetaClient::start(&config.meta, shell.bearer.clone(), &shell.tasks)?;
+    let meta = MetaClient::start(&config.meta, shell.credentials.clone(), &shell.tasks)?;
     let control = open(config.tuning, shell, meta)?;
     let routes = add_to(Routes::default(), &control, shell);
     Ok(bound.serve(routes))
@@ -81,7 +84,7 @@ pub(crate) fn open(tuning: Tuning, shell: &Shell, meta: MetaClient) -> Result<Co
     let control = Control(Arc::new(Inner {
         lease: Lease::new(shell.advertise.clone(), tuning.lease_ttl_ms),
         heard: Heard::new(monotonic_ms(&clock), settings.disconnected_ms),
-        stores: StoreClients::new(shell.bearer.clone()),
+        stores: StoreClients::new(shell.credentials.clone()),
         gate: gate_settings_of(&tuning),
         settings,
         meta,
@@ -128,7 +131,7 @@ pub(crate) fn add_to(routes: Routes, control: &Control, shell: &Shell) -> Routes
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     routes
-        .add_service(InterceptedService::new(service, shell.check.clone()))
+        .add_service(InterceptedService::new(service, shell.internal.clone()))
         .add_service(InterceptedService::new(admin, shell.check.clone()))
 }
 

@@ -4,11 +4,11 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use undb_proto::v1::store_client::StoreClient;
 use undb_runtime::rpc::{AuthChannel, MESSAGE_BYTES_MAX, auth_channel};
-use undb_runtime::{Bearer, RuntimeError};
+use undb_runtime::{Credentials, RuntimeError};
 
 /// Channels by address; those of stores that moved are let go when there are many.
 pub(super) struct StoreClients {
-    bearer: Bearer,
+    credentials: Credentials,
     // Leaf lock.
     channels: Mutex<HashMap<String, StoreClient<AuthChannel>>>,
 }
@@ -16,8 +16,8 @@ pub(super) struct StoreClients {
 const CHANNELS_MAX: usize = 4096;
 
 impl StoreClients {
-    pub fn new(bearer: Bearer) -> Self {
-        Self { bearer, channels: Mutex::default() }
+    pub fn new(credentials: Credentials) -> Self {
+        Self { credentials, channels: Mutex::default() }
     }
 
     /// A client of the store at an address.
@@ -26,7 +26,7 @@ impl StoreClients {
         if let Some(client) = channels.get(address) {
             return Ok(client.clone());
         }
-        let client = StoreClient::new(auth_channel(address, self.bearer.clone())?)
+        let client = StoreClient::new(auth_channel(address, self.credentials.clone())?)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         if channels.len() >= CHANNELS_MAX {

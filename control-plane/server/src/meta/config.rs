@@ -3,6 +3,7 @@
 use crate::ServerError;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use undb_runtime::TlsFiles;
 
 /// `undb run meta --config FILE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +24,9 @@ pub struct Config {
     pub members: Vec<Member>,
     /// A file with the token that every call must carry; absent: no token.
     pub token_file: Option<PathBuf>,
+    /// Certificates for what it serves and dials; absent: everything is plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
     /// Milliseconds between heartbeats of the leader.
     pub heartbeat_ms: u64,
     /// Shortest time without a heartbeat after which a follower stands for election, in milliseconds;
@@ -54,6 +58,7 @@ impl Default for Config {
             member_id: 1,
             members: Vec::new(),
             token_file: None,
+            tls: None,
             heartbeat_ms: 250,
             election_ms: 1000,
             image_after_entries: 10_000,

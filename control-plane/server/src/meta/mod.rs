@@ -47,7 +47,7 @@ pub fn read_image(
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
+    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), config.tls.as_ref(), shutdown).await?;
     let part = open(config, &bound.shell, Arc::new(OsFs::default())).await?;
     let routes = part.add_to(Routes::default(), &bound.shell);
     Ok(bound.serve(routes))
@@ -65,7 +65,7 @@ impl Part {
         let meta = MetaServer::new(self.service.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let check = shell.check.clone();
+        let check = shell.internal.clone();
         routes
             .add_service(tonic::service::interceptor::InterceptedService::new(meta, check.clone()))
             .add_service(tonic::service::interceptor::InterceptedService::new(self.host.service(), check))
@@ -87,7 +87,7 @@ pub(crate) async fn open(config: Config, shell: &Shell, fs: Arc<dyn Fs>) -> Resu
         addresses: Arc::new(LastKnown),
         timing: timing(&config),
         snapshot_bytes_per_s: 0,
-        bearer: shell.bearer.clone(),
+        credentials: shell.credentials.clone(),
     })?;
     let group_id = GroupId { shard: ShardId(0), replica: ReplicaId(config.member_id) };
     let group = host.open(group_id, machine.clone()).await?;

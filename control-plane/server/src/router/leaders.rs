@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use undb_proto::v1::{self, ErrorCode, control_client::ControlClient};
-use undb_runtime::{Backoff, Bearer, rpc};
+use undb_runtime::{Backoff, Credentials, rpc};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
@@ -51,7 +51,7 @@ impl Leaders {
 }
 
 /// Watches the owner of the control lease, whoever that is. Ends with the process.
-pub(super) async fn follow(router: Router, bearer: Bearer) {
+pub(super) async fn follow(router: Router, credentials: Credentials) {
     let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_CAP);
     let mut redirect = String::new();
     loop {
@@ -61,7 +61,7 @@ pub(super) async fn follow(router: Router, bearer: Bearer) {
             false => std::mem::take(&mut redirect),
         };
         if !address.is_empty() {
-            match watch_once(&router, &address, &bearer).await {
+            match watch_once(&router, &address, &credentials).await {
                 Ok(()) => backoff.reset(),
                 Err(Some(owner)) if owner != address => redirect = owner,
                 Err(_) => {}
@@ -72,8 +72,8 @@ pub(super) async fn follow(router: Router, bearer: Bearer) {
 }
 
 /// Ok: it brought something before it ended. An error may name the owner.
-async fn watch_once(router: &Router, address: &str, bearer: &Bearer) -> Result<(), Option<String>> {
-    let channel = rpc::auth_channel(address, bearer.clone()).map_err(|_| None)?;
+async fn watch_once(router: &Router, address: &str, credentials: &Credentials) -> Result<(), Option<String>> {
+    let channel = rpc::auth_channel(address, credentials.clone()).map_err(|_| None)?;
     let mut client = ControlClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
     let opened = tokio::time::timeout(CONNECT_WITHIN, client.watch_leaders(v1::Empty {})).await;
     let mut stream = opened.map_err(|_| None)?.map_err(|_| None)?.into_inner();

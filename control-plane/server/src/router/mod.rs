@@ -36,9 +36,9 @@ use undb_runtime::rpc::{MESSAGE_BYTES_MAX, Routes};
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), shutdown).await?;
+    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), config.tls.as_ref(), shutdown).await?;
     let shell = &bound.shell;
-    let meta = MetaClient::start(&config.meta, shell.bearer.clone(), &shell.tasks)?;
+    let meta = MetaClient::start(&config.meta, shell.credentials.clone(), &shell.tasks)?;
     let router = open(config, shell, meta).await?;
     let routes = add_to(Routes::default(), &router, shell);
     Ok(bound.serve(routes))
@@ -70,7 +70,7 @@ pub(crate) async fn open(config: Config, shell: &Shell, meta: MetaClient) -> Res
         config,
         tasks: shell.tasks.clone(),
     }));
-    spawn(shell, "router-leaders", leaders::follow(router.clone(), shell.bearer.clone()));
+    spawn(shell, "router-leaders", leaders::follow(router.clone(), shell.credentials.clone()));
     spawn(shell, "router-publish", publish::publish(router.clone()));
     let shutdown = shell.tasks.shutdown().clone();
     shell.tasks.spawn("router-last-good", last_good::save(router.clone(), last_good, shutdown));

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use undb_proto::v1::RaftGroup;
 use undb_proto::v1::raft_transport_client::RaftTransportClient;
-use undb_runtime::Bearer;
+use undb_runtime::Credentials;
 use undb_runtime::rpc::{AuthChannel, MESSAGE_BYTES_MAX, auth_channel};
 use undb_types::GroupId;
 
@@ -45,7 +45,7 @@ struct Inner {
     cluster_id: String,
     store: u64,
     addresses: Arc<dyn AddressBook>,
-    bearer: Bearer,
+    credentials: Credentials,
     pace: Pace,
     ended: CancellationToken,
     // Leaf lock. A link lives as long as the host.
@@ -58,7 +58,7 @@ impl Peers {
             cluster_id: options.cluster_id.clone(),
             store: options.store,
             addresses: options.addresses.clone(),
-            bearer: options.bearer.clone(),
+            credentials: options.credentials.clone(),
             pace: Pace::new(options.snapshot_bytes_per_s),
             ended,
             links: Mutex::default(),
@@ -81,7 +81,7 @@ impl Peers {
     pub fn client(&self, store: u64, fallback: &str) -> Result<Client, Status> {
         let address = self.inner.addresses.address(store, fallback);
         let address = address.ok_or_else(|| Status::unavailable("the store has no known address"))?;
-        let channel = auth_channel(&address, self.inner.bearer.clone())
+        let channel = auth_channel(&address, self.inner.credentials.clone())
             .map_err(|e| Status::unavailable(e.to_string()))?;
         Ok(RaftTransportClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)

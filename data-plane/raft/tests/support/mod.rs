@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use undb_log::{Log, LogOptions};
 use undb_raft::{AddressBook, Group, Host, HostOptions, Member, RaftError, Timing};
-use undb_runtime::{Bearer, Shutdown, Tasks, rpc};
+use undb_runtime::{Credentials, Shutdown, Tasks, rpc};
 use undb_types::{GroupId, LogId, ReplicaId, ShardId};
 use undb_vfs::{Fs, OsFs, SimFs};
 
@@ -118,7 +118,7 @@ impl Cluster {
             addresses: self.book.clone(),
             timing: self.timing,
             snapshot_bytes_per_s: 0,
-            bearer: Bearer::default(),
+            credentials: Credentials::default(),
         })
         .expect("the host starts");
         let listener = rpc::bind("127.0.0.1:0", "listen").await.expect("a free port");
