@@ -7,7 +7,7 @@ use crate::output;
 use role::Role;
 use std::path::PathBuf;
 use std::time::Duration;
-use undb_runtime::admin::{self, Readiness};
+use undb_runtime::admin::{self, Pages, Readiness};
 use undb_runtime::{Shutdown, Tasks, rpc, telemetry};
 
 const EXAMPLES: &str = "\
@@ -42,7 +42,7 @@ pub struct Args {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Process")]
 pub struct Process {
-    /// HOST:PORT of /metrics, /healthz and /readyz (the proxy has them at its HTTP address)
+    /// HOST:PORT of /metrics, /healthz and /readyz, for a store also /replicas (the proxy has them at its HTTP address)
     #[arg(long, env = "UNDB_ADMIN", value_name = "HOST:PORT")]
     pub admin: Option<String>,
     #[command(flatten)]
@@ -82,16 +82,16 @@ pub async fn run(args: Args) -> Outcome {
     let path = args.config.ok_or_else(|| Failure::usage("give --config FILE"))?;
     args.process.log.start("info,openraft=warn")?;
     let shutdown = Shutdown::on_signals(GRACE);
-    let readiness = Readiness::default();
+    let (readiness, pages) = (Readiness::default(), Pages::default());
     let tasks = Tasks::new(shutdown.clone());
     if let Some(address) = &args.process.admin {
         // Before the role: while it waits for others, /readyz says so.
         let listener = rpc::bind(address, "--admin").await?;
         readiness.register("started", || Err("the role is starting".into()));
-        let router = admin::router(readiness.clone());
+        let router = admin::router_with(readiness.clone(), pages.clone());
         tasks.spawn_critical("admin", admin::serve(listener, router, shutdown.clone()));
     }
-    let ended = args.role.run(&path, &readiness, &shutdown).await;
+    let ended = args.role.run(&path, &readiness, &pages, &shutdown).await;
     shutdown.begin();
     let admin_ended = tasks.join().await.map_err(Failure::local);
     ended.and(admin_ended)?;

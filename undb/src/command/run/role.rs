@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure, Outcome};
 use std::path::Path;
-use undb_runtime::admin::Readiness;
+use undb_runtime::admin::{Pages, Readiness};
 use undb_runtime::{RuntimeError, Shutdown, config};
 use undb_server::ServerError;
 use undb_store::StoreError;
@@ -37,14 +37,20 @@ impl Role {
         }
     }
 
-    /// Runs it until it ends. `readiness` gets its checks.
-    pub async fn run(self, path: &Path, readiness: &Readiness, shutdown: &Shutdown) -> Outcome<()> {
+    /// Runs it until it ends. `readiness` gets its checks, `pages` what it has to show.
+    pub async fn run(
+        self,
+        path: &Path,
+        readiness: &Readiness,
+        pages: &Pages,
+        shutdown: &Shutdown,
+    ) -> Outcome<()> {
         let server = match self {
             Self::Meta => undb_server::meta::start(config::load(path)?, shutdown.clone()).await,
             Self::Control => undb_server::control::start(config::load(path)?, shutdown.clone()).await,
             Self::Router => undb_server::router::start(config::load(path)?, shutdown.clone()).await,
             Self::Access => undb_server::access::start(config::load(path)?, shutdown.clone()).await,
-            Self::Store => return store(config::load(path)?, readiness, shutdown).await,
+            Self::Store => return store(config::load(path)?, readiness, pages, shutdown).await,
             Self::Proxy => return proxy(config::load(path)?, readiness, shutdown).await,
         };
         let running = server.map_err(server_failed)?;
@@ -79,11 +85,17 @@ pub fn first_reason(checks: &Readiness) -> Result<(), String> {
     }
 }
 
-async fn store(config: undb_store::Config, readiness: &Readiness, shutdown: &Shutdown) -> Outcome<()> {
+async fn store(
+    config: undb_store::Config,
+    readiness: &Readiness,
+    pages: &Pages,
+    shutdown: &Shutdown,
+) -> Outcome<()> {
     let running = undb_store::start(config, shutdown.clone()).await.map_err(store_failed)?;
     tracing::info!(role = "store", address = running.address, store = running.store_id, "role serves");
     started(readiness);
     readiness.register("store", running.readiness_check());
+    pages.register("/replicas", running.replicas_page());
     running.join().await.map_err(store_failed)
 }
 
