@@ -9,5 +9,6 @@
 
 pub mod case;
 pub mod harness;
+pub mod k8s;
 pub mod linear;
 pub mod load;
