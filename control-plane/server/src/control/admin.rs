@@ -120,9 +120,12 @@ impl Control {
                 self.0.meta.propose(epoch, op).await.map_err(v1::Error::from)?;
                 Ok(format!("storecluster {name} deleted"))
             }
-            Kind::Stores | Kind::Shards => {
-                let message = "stores and shards are not deleted by hand yet; a store that lost its disk is \
-                               replaced by an empty one at its address";
+            Kind::Stores => {
+                let message = format!("`undb drain store {name}` empties a store, `undb remove store {name}` ends it");
+                Err(wire_error(ErrorCode::NotSupported, message))
+            }
+            Kind::Shards | Kind::Leases => {
+                let message = "shards go with their table, and leases are released by their holder";
                 Err(wire_error(ErrorCode::NotSupported, message))
             }
         }
@@ -157,6 +160,7 @@ pub(super) enum Kind {
     Stores,
     Shards,
     StoreClusters,
+    Leases,
 }
 
 impl Kind {
@@ -167,9 +171,10 @@ impl Kind {
             "store" | "stores" | "ust" => Ok(Self::Stores),
             "shard" | "shards" => Ok(Self::Shards),
             "storecluster" | "storeclusters" | "usc" => Ok(Self::StoreClusters),
+            "lease" | "leases" | "disruptionlease" | "disruptionleases" => Ok(Self::Leases),
             _ => {
                 let message =
-                    format!("`{text}` is not a kind; ask for tables, stores, shards or storeclusters");
+                    format!("`{text}` is not a kind; ask for tables, stores, shards, storeclusters or leases");
                 Err(wire_error(ErrorCode::InvalidArgument, message))
             }
         }
@@ -251,28 +256,33 @@ impl v1::admin_server::Admin for Control {
 
     async fn set_store(
         &self,
-        _request: Request<v1::SetStoreRequest>,
+        request: Request<v1::SetStoreRequest>,
     ) -> Result<Response<v1::SetStoreResponse>, Status> {
-        Ok(Response::new(v1::SetStoreResponse { error: Some(not_supported()), ..Default::default() }))
+        let changed = self.change_store(request.into_inner()).await;
+        Ok(Response::new(
+            changed.unwrap_or_else(|error| v1::SetStoreResponse { error: Some(error), ..Default::default() }),
+        ))
     }
 
     async fn move_replica(
         &self,
-        _request: Request<v1::MoveReplicaRequest>,
+        request: Request<v1::MoveReplicaRequest>,
     ) -> Result<Response<v1::MoveReplicaResponse>, Status> {
-        Ok(Response::new(v1::MoveReplicaResponse { error: Some(not_supported()), ..Default::default() }))
+        Ok(Response::new(match self.change_move(request.into_inner()).await {
+            Ok(message) => v1::MoveReplicaResponse { message, error: None },
+            Err(error) => v1::MoveReplicaResponse { error: Some(error), ..Default::default() },
+        }))
     }
 
     async fn explain(
         &self,
-        _request: Request<v1::ExplainRequest>,
+        request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
-        Ok(Response::new(v1::ExplainResponse { error: Some(not_supported()), ..Default::default() }))
+        Ok(Response::new(match self.explain_now(request.get_ref()) {
+            Ok(lines) => v1::ExplainResponse { lines, error: None },
+            Err(error) => v1::ExplainResponse { error: Some(error), ..Default::default() },
+        }))
     }
-}
-
-fn not_supported() -> v1::Error {
-    undb_proto::wire_error(v1::ErrorCode::NotSupported, "this call is not supported by this build yet")
 }
 
 fn message(result: Result<String, v1::Error>) -> v1::DeleteObjectResponse {

@@ -4,7 +4,7 @@
 use super::Control;
 use super::admin::Kind;
 use serde_json::{Value, json};
-use undb_meta::plan::View;
+use undb_meta::plan::{Lost, View, move_step};
 use undb_proto::v1::{self, ErrorCode, Role, StoreState, TableState};
 use undb_proto::wire_error;
 use undb_spec::API_VERSION;
@@ -22,6 +22,7 @@ impl Control {
                 Kind::Stores => stores(&view, &request.name),
                 Kind::Shards => shards(&view, &request.name, &request.table),
                 Kind::StoreClusters => store_clusters(&view, &request.name),
+                Kind::Leases => leases(&view, &request.name),
             }
         })
     }
@@ -133,13 +134,28 @@ pub(super) fn store_condition(view: &View<'_>, store: &v1::StoreRecord) -> (&'st
         StoreState::StoreRemoved => ("Removed", "a store with an empty disk took its place".into()),
         _ if silent_ms >= view.settings.down_ms => ("Down", silent()),
         _ if silent_ms >= view.settings.disconnected_ms => ("Disconnected", silent()),
-        StoreState::StoreDraining => ("Draining", "its replicas are being moved away".into()),
+        StoreState::StoreDraining => ("Draining", draining(view, store.store_id)),
         _ if view.observations.store(store.store_id).is_none() => ("Unknown", "not heard of yet".into()),
         _ if view.fresh(store.store_id).is_some_and(|seen| seen.stopping) => {
             ("Stopping", "it moves its leaders away and ends".into())
         }
+        StoreState::StoreCordoned => ("Cordoned", "it gets no new replicas and no leaders".into()),
         _ => ("Up", String::new()),
     }
+}
+
+fn draining(view: &View<'_>, store_id: u64) -> String {
+    match store_counts(view, store_id) {
+        (0, _) => format!("it is empty; `undb remove store {store_id}` ends it"),
+        (replicas, leaders) => format!("{replicas} replicas and {leaders} leaders are still to move"),
+    }
+}
+
+/// Kind, phase and holder of a lease.
+pub(super) fn lease_words(lease: &v1::DisruptionLease) -> String {
+    let kind = lease.kind().as_str_name().trim_start_matches("DISRUPTION_KIND_");
+    let phase = lease.phase().as_str_name().trim_start_matches("DISRUPTION_PHASE_");
+    format!("{kind}, {phase}, of {}", lease.holder)
 }
 
 /// (replicas listed, leaders) of a store.
@@ -161,7 +177,8 @@ fn stores(view: &View<'_>, name: &str) -> Result<Vec<Value>, v1::Error> {
             "uuid": store.uuid, "address": store.address, "zone": store.zone, "storeCluster": store.store_cluster,
         });
         let status = json!({
-            "ready": condition == "Up", "reason": reason, "state": condition,
+            "ready": matches!(condition, "Up" | "Cordoned"), "reason": reason, "state": condition,
+            "lease": view.lease(store.store_id).map(|l| format!("{}: {}", l.lease_id, lease_words(l))),
             "silentMs": view.silent_ms(store.store_id), "replicas": replicas, "leaders": leaders,
             "liveBytes": stats.live_bytes, "diskBytes": stats.disk_bytes,
             "capacityBytes": stats.capacity_bytes, "freeBytes": stats.free_bytes,
@@ -192,21 +209,31 @@ fn shards(view: &View<'_>, name: &str, table_name: &str) -> Result<Vec<Value>, v
     named(objects, ErrorCode::NotFound, "shard", name)
 }
 
-fn shard(view: &View<'_>, table: &v1::TableRecord, record: &v1::ShardRecord, shard: &v1::Shard) -> Value {
-    let leader = view.leader(shard.shard_id);
+/// Why a shard is not fine; empty when it is.
+pub(super) fn shard_reason(
+    view: &View<'_>,
+    table: &v1::TableRecord,
+    record: &v1::ShardRecord,
+    shard: &v1::Shard,
+) -> String {
     let live = view.live_voters(record);
-    let reason = match () {
+    match () {
         () if record.bootstrapping && shard.replicas.is_empty() && table.condition.is_empty() => {
             "Creating: no replicas are placed yet".to_owned()
         }
         () if record.bootstrapping && shard.replicas.is_empty() => table.condition.clone(),
         () if record.bootstrapping => "Creating: replicas are being made".into(),
-        () if leader.is_none() => format!("NoLeader: {live} of {} replicas answer", shard.replicas.len()),
+        () if view.leader(shard.shard_id).is_none() => format!("NoLeader: {live} of {} replicas answer", shard.replicas.len()),
         () if live < table.replication as usize => {
             format!("UnderReplicated: {live} of {} replicas answer", table.replication)
         }
         () => String::new(),
-    };
+    }
+}
+
+fn shard(view: &View<'_>, table: &v1::TableRecord, record: &v1::ShardRecord, shard: &v1::Shard) -> Value {
+    let leader = view.leader(shard.shard_id);
+    let reason = shard_reason(view, table, record, shard);
     let range = shard.range.clone().unwrap_or_default();
     let epoch = shard.epoch.unwrap_or_default();
     let spec = json!({
@@ -217,6 +244,9 @@ fn shard(view: &View<'_>, table: &v1::TableRecord, record: &v1::ShardRecord, sha
         "epoch": {"version": epoch.version, "conf": epoch.conf},
         "leader": leader.map(|l| json!({"replica": l.report.replica_id, "store": l.store_id})),
         "term": leader.map(|l| l.report.term),
+        "move": view.state.replica_move(shard.shard_id).map(|m| json!({
+            "from": m.from_store_id, "to": m.to_store_id, "step": move_step(view, m).to_string(),
+        })),
         "liveKeys": leader.map(|l| l.report.live_keys), "liveBytes": leader.map(|l| l.report.live_bytes),
         "replicas": shard.replicas.iter().map(|r| replica(view, r, leader)).collect::<Vec<_>>(),
     });
@@ -230,7 +260,7 @@ fn replica(view: &View<'_>, replica: &v1::Replica, leader: Option<undb_meta::pla
     json!({
         "replica": replica.replica_id, "store": replica.store_id, "role": role, "answers": report.is_some(),
         "lagEntries": lag, "fault": report.map(|r| r.fault.clone()).unwrap_or_default(),
-        "lost": view.lost_replica(replica).is_some(),
+        "lost": view.lost_replica(replica).map(Lost::as_str),
     })
 }
 
@@ -243,7 +273,7 @@ fn store_clusters(view: &View<'_>, name: &str) -> Result<Vec<Value>, v1::Error> 
     let found = view.state.store_clusters().filter(|s| name.is_empty() || s.name == name);
     let objects = found.map(|record| {
         let part: Vec<&v1::StoreRecord> = view.stores_of(&record.name).collect();
-        let up = part.iter().filter(|s| store_condition(view, s).0 == "Up").count();
+        let up = part.iter().filter(|s| matches!(store_condition(view, s).0, "Up" | "Cordoned")).count();
         let tables = view
             .state
             .tables()
@@ -263,4 +293,28 @@ fn store_clusters(view: &View<'_>, name: &str) -> Result<Vec<Value>, v1::Error> 
         applied(&record.spec_json, status)
     });
     named(objects.collect(), ErrorCode::NotFound, "storecluster", name)
+}
+
+fn leases(view: &View<'_>, name: &str) -> Result<Vec<Value>, v1::Error> {
+    let found = view.state.disruption_leases().filter(|l| name.is_empty() || l.lease_id.to_string() == name);
+    let objects = found.map(|lease| {
+        let live = view.now.wall_ms < lease.expires_at_ms;
+        let reason = match live {
+            true => String::new(),
+            false => "Expired: its stores count as down until they are proven up".into(),
+        };
+        let kind = lease.kind().as_str_name().trim_start_matches("DISRUPTION_KIND_");
+        let phase = lease.phase().as_str_name().trim_start_matches("DISRUPTION_PHASE_");
+        let spec = json!({
+            "kind": kind, "stores": lease.stores, "holder": lease.holder, "grantedAtMs": lease.granted_at_ms,
+            "maxDurationMs": lease.max_duration_ms,
+        });
+        let status = json!({
+            "ready": live, "reason": reason, "phase": phase, "expiresAtMs": lease.expires_at_ms,
+            "phaseForMs": view.now.wall_ms.saturating_sub(lease.phase_since_ms),
+            "leftMs": lease.expires_at_ms.saturating_sub(view.now.wall_ms),
+        });
+        object("DisruptionLease", lease.lease_id.to_string(), spec, status)
+    });
+    named(objects.collect(), ErrorCode::NotFound, "lease", name)
 }

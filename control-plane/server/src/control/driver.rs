@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use undb_meta::DEFAULT_NAME;
-use undb_meta::plan::{Action, Subject, Task, plan};
+use undb_meta::plan::{Action, Subject, Task, plan_and_waits};
 use undb_proto::v1::{self, meta_command::Op};
 
 const CALLS_MAX: usize = 64;
@@ -62,18 +62,22 @@ async fn own(control: &Control, epoch: u64) {
 async fn round(control: &Control, epoch: u64, busy: &Busy, calls: &Arc<Semaphore>) {
     let state = control.0.meta.state();
     let now = control.now();
-    let tasks = control.0.heard.read(|heard| plan(&state, heard, &control.0.settings, now));
-    metrics::gauge!("undb_control_planned_tasks").set(tasks.len() as f64);
+    let plan = control.0.heard.read(|heard| plan_and_waits(&state, heard, &control.0.settings, now));
+    metrics::gauge!("undb_control_planned_tasks").set(plan.tasks.len() as f64);
+    metrics::gauge!("undb_control_waiting_tasks").set(plan.waits.len() as f64);
+    metrics::gauge!("undb_control_replica_moves").set(state.replica_moves().count() as f64);
     let mut taken = BTreeSet::new();
     let mut shards = Vec::new();
-    for task in tasks {
+    for task in plan.tasks {
         let subject = task.action.subject();
         if busy.lock().contains(&subject) || !taken.insert(subject) {
             continue;
         }
         match task.action {
             Action::PlaceReplicas { .. } | Action::PutShard { .. } => shards.push(task),
-            Action::SetTable { .. } | Action::PurgeTable { .. } => execute::table(control, epoch, task).await,
+            Action::SetTable { .. } | Action::PurgeTable { .. } | Action::EndMove { .. } => {
+                execute::record(control, epoch, task).await;
+            }
             _ => spawn_call(control, epoch, busy, calls, task),
         }
     }

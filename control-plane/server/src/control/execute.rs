@@ -56,8 +56,8 @@ pub(super) async fn shards(control: &Control, epoch: u64, tasks: Vec<Task>) {
     }
 }
 
-/// What is written about a table.
-pub(super) async fn table(control: &Control, epoch: u64, task: Task) {
+/// What is written about a table or a move.
+pub(super) async fn record(control: &Control, epoch: u64, task: Task) {
     let name = task.action.name();
     let (id, op) = match task.action {
         Action::SetTable { table_id, state, condition, expected_revision } => {
@@ -65,6 +65,9 @@ pub(super) async fn table(control: &Control, epoch: u64, task: Task) {
             (table_id, Op::SetTableState(v1::SetTableState { table_id, state, condition, expected_revision }))
         }
         Action::PurgeTable { table_id } => (table_id, Op::PurgeTable(v1::PurgeTable { table_id })),
+        Action::EndMove { shard_id, from_replica_id } => {
+            (shard_id, Op::EndMove(v1::EndMove { shard_id, from_replica_id }))
+        }
         _ => return,
     };
     match control.0.meta.propose(epoch, op).await {
@@ -85,8 +88,12 @@ pub(super) async fn call(control: &Control, epoch: u64, task: Task) {
         _ => return,
     };
     log_task(name, shard_id, &task.reason);
-    if let Action::TransferLeader { shard_id, .. } = &task.action {
+    // The old leader answers when it sees another one; who has asked for a transfer hears it from the new
+    // one itself.
+    let mut asked = vec![store_id];
+    if let Action::TransferLeader { shard_id, to_replica_id, .. } = &task.action {
         control.0.heard.moved_leader(*shard_id, monotonic_ms(&control.0.clock));
+        asked.extend(store_of(control, *shard_id, *to_replica_id));
     }
     let done = run(control, epoch, store_id, task.action).await;
     let outcome = if done.is_ok() { "done" } else { "failed" };
@@ -94,12 +101,20 @@ pub(super) async fn call(control: &Control, epoch: u64, task: Task) {
     if let Err(error) = &done {
         tracing::warn!(task = name, store = store_id, shard = shard_id, %error, "task failed");
     }
-    if let Err(error) = list(control, epoch, store_id).await {
-        tracing::debug!(store = store_id, %error, "store not listed");
+    for store_id in asked {
+        if let Err(error) = list(control, epoch, store_id).await {
+            tracing::debug!(store = store_id, %error, "store not listed");
+        }
     }
     if done.is_err() {
         tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
     }
+}
+
+fn store_of(control: &Control, shard_id: u64, replica_id: u64) -> Option<u64> {
+    let state = control.0.meta.state();
+    let replicas = &state.shard(shard_id)?.shard.as_ref()?.replicas;
+    replicas.iter().find(|r| r.replica_id == replica_id).map(|r| r.store_id)
 }
 
 async fn run(control: &Control, epoch: u64, store_id: u64, action: Action) -> Result<(), CallError> {

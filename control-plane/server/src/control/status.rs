@@ -46,7 +46,8 @@ fn status_of(view: &View<'_>, problems: &mut Vec<String>) -> v1::StatusResponse 
         let (condition, reason) = store_condition(view, store);
         let (replicas, leaders) = store_counts(view, store.store_id);
         let stats = view.observations.store(store.store_id).map(|s| s.stats);
-        if condition != "Up" {
+        // Cordoned and drained is what somebody wants; where it cannot go on, the table says so.
+        if !matches!(condition, "Up" | "Cordoned" | "Draining") {
             let next = match condition {
                 "Down" => "its replicas are made again elsewhere where there is a store for them",
                 "Disconnected" => "start it again; its replicas are made elsewhere once it counts as down",
@@ -59,7 +60,7 @@ fn status_of(view: &View<'_>, problems: &mut Vec<String>) -> v1::StatusResponse 
         }
         status.stores.push(v1::StoreStatus {
             store: Some(store.clone()),
-            alive: condition == "Up" || condition == "Stopping" || condition == "Draining",
+            alive: matches!(condition, "Up" | "Cordoned" | "Stopping" | "Draining"),
             silent_ms: view.silent_ms(store.store_id),
             stats,
             replicas,
