@@ -1,0 +1,286 @@
+//! Reads everything that a pass decides on, from the API server itself and from the control plane.
+
+use super::model::{
+    Cluster, Control, Known, Lease, Mark, NodeSeen, NodeState, Observed, PodSeen, Record, State, StoreSeen,
+    Why,
+};
+use super::wish::Wish;
+use crate::apply::api;
+use crate::conditions;
+use crate::control::ControlApi;
+use crate::ctx::Ctx;
+use crate::error::Result;
+use crate::fence;
+use crate::workload::{ANNOTATION_TEMPLATE_HASH, LABEL_STORE, LABEL_STORE_CLUSTER, names};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, ListParams};
+use kube::{Resource, ResourceExt};
+use std::collections::HashMap;
+use std::sync::Arc;
+use undb_proto::v1::{self, StoreState};
+use undb_spec::k8s::{Store, StoreCluster};
+use undb_spec::{ReplacementMode, UpdateStrategyType, VolumeRetention};
+
+/// On a Store: why it is offline.
+pub const MARK: &str = "undb.io/scale-in";
+/// On a Store: the uid of the one whose place it took.
+pub const REPLACES: &str = "undb.io/replaces";
+/// On a Pod: the zone of its node, for the store to read.
+pub const ZONE: &str = "undb.io/zone";
+/// On a volume claim: where the scheduler put it.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// The objects of a StoreCluster, as read.
+#[derive(Clone, Debug, Default)]
+pub struct Children {
+    pub stores: Vec<Store>,
+    pub pods: HashMap<String, Pod>,
+    pub claims: HashMap<String, PersistentVolumeClaim>,
+    pub fences: HashMap<String, PodDisruptionBudget>,
+    pub nodes: HashMap<String, Node>,
+}
+
+/// What the control plane answered.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    pub status: v1::StatusResponse,
+    pub leases: Vec<v1::DisruptionLease>,
+}
+
+/// Lists of the API server without a resource version are answered from its store, not from a cache.
+pub async fn children(ctx: &Ctx, parent: &StoreCluster) -> Result<Children> {
+    let namespace = crate::apply::namespace(parent)?;
+    let name = parent.name_any();
+    let ours = ListParams::default().labels(&format!("{LABEL_STORE_CLUSTER}={name}"));
+    let (stores, pods) = (api::<Store>(ctx, &namespace), api::<Pod>(ctx, &namespace));
+    let claims = api::<PersistentVolumeClaim>(ctx, &namespace);
+    let fences = api::<PodDisruptionBudget>(ctx, &namespace);
+    let nodes: Api<Node> = Api::all(ctx.client.clone());
+    let nodes_all = ListParams::default();
+    let (stores, pods, claims, fences, nodes) = tokio::try_join!(
+        stores.list(&ours),
+        pods.list(&ours),
+        claims.list(&ours),
+        fences.list(&ours),
+        nodes.list(&nodes_all)
+    )?;
+    // A Store of a StoreCluster of the same name that was deleted is not ours.
+    let uid = parent.uid();
+    let is_ours = |s: &Store| {
+        let mut owners = s.owner_references().iter();
+        s.spec.store_cluster == name && owners.any(|o| Some(&o.uid) == uid.as_ref())
+    };
+    let mut stores: Vec<Store> = stores.items.into_iter().filter(is_ours).collect();
+    stores.sort_by_key(|s| s.spec.ordinal);
+    Ok(Children {
+        stores,
+        pods: by_store(pods.items),
+        claims: by_store(claims.items),
+        fences: by_store(fences.items),
+        nodes: nodes.items.into_iter().map(|n| (n.name_any(), n)).collect(),
+    })
+}
+
+fn by_store<K: Resource>(objects: Vec<K>) -> HashMap<String, K> {
+    let store = |object: &K| object.labels().get(LABEL_STORE).cloned();
+    objects.into_iter().filter_map(|o| Some((store(&o)?, o))).collect()
+}
+
+/// Both answers or none.
+pub async fn ask(control: &Arc<dyn ControlApi>) -> Result<Answers> {
+    let (status, leases) = tokio::try_join!(control.status(), control.list())?;
+    Ok(Answers { status, leases })
+}
+
+/// Puts it together. Pure.
+pub fn assemble(
+    parent: &StoreCluster,
+    wish: &Wish,
+    children: &Children,
+    answers: Option<&Answers>,
+) -> Observed {
+    let namespace = parent.namespace().unwrap_or_default();
+    let cluster_name = parent.name_any();
+    let records = answers.map(|a| Records { status: &a.status });
+    let stores = children.stores.iter().map(|store| {
+        let address = names::store_address(&store.name_any(), &cluster_name, &namespace);
+        store_seen(store, children, records.as_ref(), &address)
+    });
+    let control = answers
+        .map(|a| Control { leases: a.leases.iter().cloned().map(Lease::new).collect() });
+    Observed { cluster: cluster(parent, wish), stores: stores.collect(), control }
+}
+
+fn cluster(parent: &StoreCluster, wish: &Wish) -> Cluster {
+    let spec = &parent.spec;
+    let replace = &spec.replacement_policy;
+    let is_automatic = replace.mode == ReplacementMode::Automatic;
+    Cluster {
+        uid: parent.uid().unwrap_or_default(),
+        replicas: usize::try_from(spec.replicas).unwrap_or(usize::MAX),
+        is_paused: spec.paused,
+        is_rolling: spec.update_strategy.kind == UpdateStrategyType::RollingUpdate,
+        template_hash: wish.template_hash.clone(),
+        replace_after_ms: is_automatic.then(|| u64::from(replace.after_seconds) * 1000),
+        is_claim_deleted: spec.persistent_volume_claim_retention_policy.when_scaled == VolumeRetention::Delete,
+        next_ordinal: parent.status.as_ref().map_or(0, |s| s.next_ordinal),
+        is_deleting: parent.meta().deletion_timestamp.is_some(),
+    }
+}
+
+fn store_seen(
+    store: &Store,
+    children: &Children,
+    records: Option<&Records>,
+    address: &str,
+) -> StoreSeen {
+    let name = store.name_any();
+    let pod = children.pods.get(&name);
+    let claim = children.claims.get(&name);
+    let status = store.status.clone().unwrap_or_default();
+    let serving = conditions::find(&status.conditions, "Serving");
+    StoreSeen {
+        uid: store.uid().unwrap_or_default(),
+        ordinal: store.spec.ordinal,
+        is_offline: store.spec.offline,
+        mark: match store.annotations().get(MARK).map(String::as_str) {
+            Some("victim") => Mark::Victim,
+            Some("cancelled") => Mark::Cancelled,
+            _ => Mark::None,
+        },
+        replaces: store.annotations().get(REPLACES).cloned(),
+        template_hash: store.spec.template_hash.clone(),
+        is_deleting: store.meta().deletion_timestamp.is_some(),
+        known_id: status.store_id,
+        is_drained_written: conditions::is_true(&status.conditions, "Drained"),
+        not_serving_since_ms: serving
+            .filter(|c| c.status == "False")
+            .map(|c| conditions::time_ms(&c.last_transition_time)),
+        pod: pod.map(pod_seen),
+        has_claim: claim.is_some(),
+        fence: children.fences.get(&name).map(fence::read),
+        node: node_seen(pod, claim, &children.nodes),
+        record: records.map_or(Record::Unknown, |r| r.find(address, status.store_id)),
+        name,
+    }
+}
+
+struct Records<'a> {
+    status: &'a v1::StatusResponse,
+}
+
+impl Records<'_> {
+    /// The newest record of an address that is not removed; else the one that the store had, or the
+    /// newest removed one.
+    fn find(&self, address: &str, known_id: Option<u64>) -> Record {
+        let at = |s: &&v1::StoreStatus| {
+            s.store.as_ref().is_some_and(|r| r.address == address || Some(r.store_id) == known_id)
+        };
+        let rank = |s: &&v1::StoreStatus| {
+            let record = s.store.as_ref();
+            let is_removed = record.is_some_and(|r| r.state() == StoreState::StoreRemoved);
+            (!is_removed, record.map_or(0, |r| r.store_id))
+        };
+        match self.status.stores.iter().filter(at).max_by_key(rank) {
+            None => Record::Absent,
+            Some(found) => found.store.as_ref().map_or(Record::Absent, |r| Record::Known(known(found, r))),
+        }
+    }
+}
+
+fn known(status: &v1::StoreStatus, record: &v1::StoreRecord) -> Known {
+    Known {
+        store_id: record.store_id,
+        state: match record.state() {
+            StoreState::StoreRemoved => State::Removed,
+            StoreState::StoreDraining => State::Draining,
+            StoreState::StoreCordoned => State::Cordoned,
+            StoreState::StoreUp | StoreState::Unspecified => State::Up,
+        },
+        is_alive: status.alive,
+        replicas: status.replicas,
+        leaders: status.leaders,
+        zone: record.zone.clone(),
+    }
+}
+
+/// What a Pod says of itself.
+pub fn pod_seen(pod: &Pod) -> PodSeen {
+    let status = pod.status.clone().unwrap_or_default();
+    let container = status.container_statuses.iter().flatten().find(|c| c.name == super::build::CONTAINER);
+    let state = container.and_then(|c| c.state.clone()).unwrap_or_default();
+    let waiting = state.waiting.map(|w| Why {
+        reason: w.reason.unwrap_or_else(|| "ContainerWaiting".into()),
+        message: w.message.unwrap_or_default(),
+    });
+    let ended = state.terminated.map(|t| Why {
+        reason: "ContainerEnded".into(),
+        message: format!("its process ended with code {}", t.exit_code),
+    });
+    let is_true = |type_: &str| {
+        status.conditions.iter().flatten().any(|c| c.type_ == type_ && c.status == "True")
+    };
+    let scheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled");
+    PodSeen {
+        uid: pod.uid().unwrap_or_default(),
+        template_hash: pod.annotations().get(ANNOTATION_TEMPLATE_HASH).cloned().unwrap_or_default(),
+        is_terminating: pod.meta().deletion_timestamp.is_some(),
+        is_running: state.running.is_some(),
+        is_ready: is_true("Ready"),
+        is_pending: status.phase.as_deref() == Some("Pending"),
+        zone: pod.annotations().get(ZONE).cloned(),
+        waiting: waiting.filter(|w| w.reason != "ContainerCreating").or(ended),
+        unschedulable: scheduled
+            .filter(|c| c.status == "False")
+            .map(|c| c.message.clone().unwrap_or_else(|| "it has no node".into())),
+    }
+}
+
+fn node_seen(
+    pod: Option<&Pod>,
+    claim: Option<&PersistentVolumeClaim>,
+    nodes: &HashMap<String, Node>,
+) -> NodeSeen {
+    let bound = pod.and_then(|p| p.spec.as_ref()?.node_name.clone());
+    let name = bound.or_else(|| claim.and_then(|c| c.annotations().get(SELECTED_NODE).cloned()));
+    let Some(name) = name else { return NodeSeen::default() };
+    let Some(node) = nodes.get(&name) else {
+        return NodeSeen { name: Some(name), state: NodeState::Gone, ..NodeSeen::default() };
+    };
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let ready = conditions.and_then(|all| all.iter().find(|c| c.type_ == "Ready"));
+    let state = match ready {
+        Some(ready) if ready.status == "True" => NodeState::Ready,
+        Some(ready) => NodeState::NotReady {
+            since_ms: ready.last_transition_time.as_ref().map_or(u64::MAX, conditions::time_ms),
+        },
+        None => NodeState::NotReady { since_ms: u64::MAX },
+    };
+    NodeSeen {
+        name: Some(name),
+        state,
+        is_cordoned: node.spec.as_ref().is_some_and(|s| s.unschedulable == Some(true)),
+        zone: None,
+    }
+}
+
+/// Fills in zones, by the node label that stores are spread over.
+pub fn with_zones(mut observed: Observed, nodes: &HashMap<String, Node>, label: &str) -> Observed {
+    for store in &mut observed.stores {
+        let node = store.node.name.as_ref().and_then(|name| nodes.get(name));
+        store.node.zone = node.and_then(|n| n.labels().get(label).cloned());
+    }
+    observed
+}
+
+/// How many zones have a node that takes Pods.
+pub fn zones_up(nodes: &HashMap<String, Node>, label: &str) -> usize {
+    let is_up = |node: &&Node| {
+        let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let is_ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
+        is_ready && node.spec.as_ref().is_none_or(|s| s.unschedulable != Some(true))
+    };
+    let zones = nodes.values().filter(is_up).filter_map(|n| n.labels().get(label));
+    zones.collect::<std::collections::BTreeSet<_>>().len()
+}

@@ -1,0 +1,6 @@
+//! Claims about what is planned and done for a StoreCluster.
+
+mod drive;
+mod model;
+mod scenarios;
+mod sim;

@@ -1,0 +1,1 @@
+//! Scenarios that other operators got wrong, by their numbers in the collection of such.

@@ -1,0 +1,679 @@
+//! A small world: stores with Pods, fences and records, shards on them, and a gate that counts. Each call
+//! is checked against the rules that must hold whatever the plan does.
+
+use crate::control::ControlApi;
+use crate::error::{Error, Result};
+use crate::fence::Fence;
+use crate::gate::Holder;
+use crate::store_cluster::model::{
+    Cluster, Control, Known, Lease, Mark, NodeSeen, NodeState, Observed, PodSeen, Record, State, StoreSeen,
+};
+use crate::store_cluster::world::{Offline, World};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use undb_proto::v1::{self, DisruptionLease, DisruptionPhase as Phase, StoreAction, StoreState};
+use undb_sdk::ApplyOutcome;
+
+/// The hash of a template whose image cannot start.
+pub const BAD: &str = "bad";
+
+/// A world; calls are counted so that one of them can be the last.
+#[derive(Default)]
+pub struct Sim {
+    pub state: Mutex<World_>,
+}
+
+#[derive(Clone, Default)]
+pub struct World_ {
+    pub cluster: Cluster,
+    pub stores: BTreeMap<String, SimStore>,
+    pub records: BTreeMap<u64, SimRecord>,
+    pub leases: Vec<DisruptionLease>,
+    /// Store ids of each shard's copies.
+    pub shards: Vec<BTreeSet<u64>>,
+    pub is_control_down: bool,
+    pub now_ms: u64,
+    pub calls: u32,
+    /// The process dies at this call; `true`: after its effect.
+    pub crash: Option<(u32, bool)>,
+    next: u64,
+}
+
+#[derive(Clone, Default)]
+pub struct SimStore {
+    pub seen: StoreSeen,
+    pub is_fence_open: bool,
+    pub fence_version: u64,
+    pub has_fence: bool,
+    pub is_node_lost: bool,
+}
+
+#[derive(Clone, Default)]
+pub struct SimRecord {
+    pub name: String,
+    pub state: State,
+    /// Ticks since its process runs; caught up at 2.
+    pub up_ticks: u32,
+    pub is_frozen: bool,
+}
+
+fn crashed() -> Error {
+    Error::Fatal("crashed".into())
+}
+
+fn api_error(code: u16) -> Error {
+    let status = kube::core::Status::failure("refused", "Refused").with_code(code);
+    kube::Error::Api(Box::new(status)).into()
+}
+
+impl World_ {
+    pub fn new(replicas: usize) -> Self {
+        let cluster = Cluster {
+            uid: "cluster".into(),
+            replicas,
+            is_rolling: true,
+            template_hash: "one".into(),
+            replace_after_ms: Some(60_000),
+            ..Cluster::default()
+        };
+        Self { cluster, now_ms: 1_000_000, next: 1, ..Self::default() }
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub fn is_running(&self, name: &str) -> bool {
+        self.stores.get(name).is_some_and(|s| s.seen.is_running() && !s.is_node_lost)
+    }
+
+    /// Serves, and has what the others have.
+    pub fn is_up(&self, id: u64) -> bool {
+        self.records.get(&id).is_some_and(|r| {
+            r.state != State::Removed && !r.is_frozen && r.up_ticks >= 2 && self.is_running(&r.name)
+        })
+    }
+
+    fn lease_of(&self, id: u64) -> Option<&DisruptionLease> {
+        self.leases.iter().find(|l| l.stores.contains(&id))
+    }
+
+    fn id_of(&self, name: &str) -> Option<u64> {
+        self.records.iter().rev().find(|(_, r)| r.name == name).map(|(id, _)| *id)
+    }
+
+    pub fn replicas_on(&self, id: u64) -> usize {
+        self.shards.iter().filter(|s| s.contains(&id)).count()
+    }
+
+    pub fn is_shard_up(&self, shard: &BTreeSet<u64>) -> bool {
+        shard.iter().filter(|id| self.is_up(**id)).count() > shard.len() / 2
+    }
+
+    /// The predicate: enough others that are up and under no other lease.
+    fn may_stop(&self, ids: &[u64], is_removal: bool, stopped: &[u64]) -> bool {
+        let holds = |shard: &&BTreeSet<u64>| ids.iter().any(|id| shard.contains(id));
+        self.shards.iter().filter(holds).all(|shard| {
+            let others = shard.iter().filter(|id| !ids.contains(id));
+            let is_left = |id: &&u64| self.is_up(**id) && self.lease_of(**id).is_none();
+            let is_enough = others.filter(is_left).count() > shard.len() / 2;
+            // What is down already takes nothing away.
+            let is_down = ids.iter().all(|id| stopped.contains(id) && !self.is_up(*id));
+            !is_removal && (is_enough || is_down)
+        })
+    }
+
+    /// What the kubelets, the stores and cluster control do meanwhile.
+    pub fn tick(&mut self) {
+        self.now_ms += 5_000;
+        let names: Vec<String> = self.stores.keys().cloned().collect();
+        for name in &names {
+            self.run_pod(name);
+        }
+        let ids: Vec<u64> = self.records.keys().copied().collect();
+        for id in ids {
+            let name = self.records[&id].name.clone();
+            let is_newest = self.id_of(&name) == Some(id);
+            let runs = is_newest && self.is_running(&name);
+            let record = self.records.get_mut(&id).expect("known");
+            record.up_ticks = if runs && !record.is_frozen { record.up_ticks + 1 } else { 0 };
+            if record.state == State::Removed || record.state == State::Draining {
+                self.move_one(id);
+            }
+        }
+    }
+
+    fn run_pod(&mut self, name: &str) {
+        let cluster_hash_bad = BAD;
+        let Some(store) = self.stores.get_mut(name) else { return };
+        let is_node_lost = store.is_node_lost;
+        match &mut store.seen.pod {
+            Some(pod) if pod.is_terminating => {
+                if !is_node_lost {
+                    store.seen.pod = None;
+                }
+            }
+            Some(pod) if pod.template_hash == cluster_hash_bad => {
+                pod.is_pending = true;
+            }
+            Some(_) if is_node_lost => {}
+            Some(pod) => {
+                pod.is_pending = false;
+                // One tick to start, one to be ready.
+                pod.is_ready = pod.is_running;
+                pod.is_running = true;
+            }
+            None => {}
+        }
+        if self.is_running(name) && self.id_of(name).is_none() && !self.is_control_down {
+            let id = self.next();
+            self.records.insert(id, SimRecord { name: name.to_owned(), ..SimRecord::default() });
+        }
+    }
+
+    /// One copy moves away from a store that leaves, or is gone, while a majority can do it.
+    fn move_one(&mut self, id: u64) {
+        let targets: Vec<u64> = self.records.keys().copied().filter(|t| self.is_target(*t)).collect();
+        for index in 0..self.shards.len() {
+            let shard = self.shards[index].clone();
+            if !shard.contains(&id) || !self.is_shard_up(&shard) {
+                continue;
+            }
+            if let Some(target) = targets.iter().find(|t| !shard.contains(t)) {
+                self.shards[index].remove(&id);
+                self.shards[index].insert(*target);
+                return;
+            }
+        }
+    }
+
+    fn is_target(&self, id: u64) -> bool {
+        self.is_up(id) && self.records[&id].state == State::Up && self.lease_of(id).is_none()
+    }
+
+    pub fn observe(&self) -> Observed {
+        let stores = self.stores.values().map(|s| self.store_seen(s));
+        let mut stores: Vec<StoreSeen> = stores.collect();
+        stores.sort_by_key(|s| s.ordinal);
+        let leases = self.leases.iter().cloned().map(Lease::new).collect();
+        let control = (!self.is_control_down).then_some(Control { leases });
+        Observed { cluster: self.cluster.clone(), stores, control }
+    }
+
+    fn store_seen(&self, store: &SimStore) -> StoreSeen {
+        let mut seen = store.seen.clone();
+        seen.fence = store.has_fence.then(|| Fence {
+            resource_version: store.fence_version.to_string(),
+            is_open: store.is_fence_open,
+        });
+        let since_ms = self.now_ms.saturating_sub(600_000);
+        let state = if store.is_node_lost { NodeState::NotReady { since_ms } } else { NodeState::Ready };
+        seen.node = NodeSeen { name: Some("node".into()), state, zone: Some("z".into()), ..Default::default() };
+        if seen.pod.is_none() && seen.mark == Mark::None && !seen.is_offline {
+            seen.node.state = NodeState::Unbound;
+        }
+        seen.record = match self.id_of(&seen.name) {
+            _ if self.is_control_down => Record::Unknown,
+            None => Record::Absent,
+            Some(id) => Record::Known(Known {
+                store_id: id,
+                state: self.records[&id].state,
+                is_alive: self.is_running(&seen.name) && !self.records[&id].is_frozen,
+                replicas: self.replicas_on(id) as u64,
+                leaders: 0,
+                zone: String::new(),
+            }),
+        };
+        seen
+    }
+
+    /// As the status of a pass writes it.
+    pub fn write_statuses(&mut self) {
+        let observed = self.observe();
+        for seen in &observed.stores {
+            let store = self.stores.get_mut(&seen.name).expect("seen");
+            store.seen.known_id = seen.store_id().or(store.seen.known_id);
+            if seen.record != Record::Unknown {
+                let is_never = seen.record == Record::Absent && seen.is_offline && seen.pod.is_none();
+                store.seen.is_drained_written =
+                    seen.is_state(State::Removed) || (is_never && seen.known_id.is_none());
+            }
+        }
+        let beyond = observed.stores.iter().map(|s| s.ordinal + 1).max().unwrap_or(0);
+        self.cluster.next_ordinal = self.cluster.next_ordinal.max(beyond);
+    }
+
+    /// `kubectl drain`, through the webhook: what its code does.
+    pub fn evict_by_person(&mut self, name: &str) {
+        if self.is_control_down {
+            return;
+        }
+        let Some(id) = self.id_of(name) else { return };
+        let Some(pod) = self.stores[name].seen.live_pod().cloned() else { return };
+        if self.stores[name].is_fence_open {
+            return self.terminate(name);
+        }
+        let holder = Holder::Eviction(pod.uid).to_string();
+        if self.grant(v1::DisruptionKind::Restart, &[id], &holder, &[]).is_none() {
+            return;
+        }
+        let lease = self.leases.iter_mut().find(|l| l.holder == holder).expect("granted");
+        if lease.phase() == Phase::Draining {
+            lease.phase = Phase::SafeToStop as i32;
+            lease.expires_at_ms = self.now_ms + 120_000;
+            let store = self.stores.get_mut(name).expect("seen");
+            store.is_fence_open = true;
+            store.fence_version += 1;
+            self.terminate(name);
+        }
+    }
+
+    pub fn terminate(&mut self, name: &str) {
+        if let Some(pod) = self.stores.get_mut(name).and_then(|s| s.seen.pod.as_mut()) {
+            pod.is_terminating = true;
+        }
+    }
+
+    fn grant(
+        &mut self,
+        kind: v1::DisruptionKind,
+        ids: &[u64],
+        holder: &str,
+        stopped: &[u64],
+    ) -> Option<DisruptionLease> {
+        let is_same = |l: &&DisruptionLease| l.holder == holder && l.stores == ids && l.kind() == kind;
+        if let Some(held) = self.leases.iter().find(is_same) {
+            return Some(held.clone());
+        }
+        let is_busy = ids.iter().any(|id| self.lease_of(*id).is_some());
+        let is_removal = kind == v1::DisruptionKind::Remove;
+        if is_busy || !self.may_stop(ids, is_removal, stopped) {
+            return None;
+        }
+        let id = self.next();
+        let lease = DisruptionLease {
+            lease_id: id,
+            token: id,
+            kind: kind as i32,
+            stores: ids.to_vec(),
+            holder: holder.to_owned(),
+            expires_at_ms: self.now_ms + 120_000,
+            phase: Phase::Draining as i32,
+            ..Default::default()
+        };
+        self.leases.push(lease.clone());
+        self.check_one_of_ours();
+        Some(lease)
+    }
+
+    fn check_one_of_ours(&self) {
+        let ours = self.leases.iter().filter(|l| {
+            matches!(Holder::parse(&l.holder), Some(Holder::StoreCluster(_) | Holder::ScaleIn(_)))
+        });
+        assert!(ours.count() <= 1, "two disruptions of ours at once: {:?}", self.leases);
+    }
+
+    /// Everything is as wanted and nothing is held.
+    pub fn is_settled(&self) -> bool {
+        let is_fine = |s: &SimStore| {
+            let pod = s.seen.live_pod();
+            !s.is_fence_open
+                && !s.seen.is_offline
+                && pod.is_some_and(|p| p.is_ready && p.template_hash == self.cluster.template_hash)
+        };
+        self.stores.len() == self.cluster.replicas
+            && self.leases.is_empty()
+            && self.stores.values().all(is_fine)
+            && self.shards.iter().all(|s| s.iter().all(|id| self.is_up(*id)))
+    }
+}
+
+impl Sim {
+    pub fn new(world: World_) -> Self {
+        Self { state: Mutex::new(world) }
+    }
+
+    /// One call: the process may die before its effect, or after.
+    fn call<T>(&self, effect: impl FnOnce(&mut World_) -> Result<T>) -> Result<T> {
+        let mut world = self.state.lock();
+        world.calls += 1;
+        let crash = world.crash.filter(|(at, _)| *at == world.calls);
+        if let Some((_, is_after)) = crash {
+            if is_after {
+                let _done = effect(&mut world);
+            }
+            return Err(crashed());
+        }
+        effect(&mut world)
+    }
+
+    fn ask<T>(&self, answer: impl FnOnce(&mut World_) -> Result<T>) -> Result<T> {
+        self.call(|world| {
+            if world.is_control_down {
+                return Err(Error::ControlPlaneUnreachable {
+                    namespace: "n".into(),
+                    control_plane: "c".into(),
+                    cause: "down".into(),
+                });
+            }
+            answer(world)
+        })
+    }
+}
+
+fn store<'a>(world: &'a mut World_, name: &str) -> Result<&'a mut SimStore> {
+    world.stores.get_mut(name).ok_or_else(|| api_error(404))
+}
+
+fn response(lease: Option<DisruptionLease>, is_done: bool) -> v1::DisruptionResponse {
+    v1::DisruptionResponse { done: is_done, lease, ..Default::default() }
+}
+
+#[async_trait]
+impl World for Sim {
+    fn control(&self) -> Option<&dyn ControlApi> {
+        Some(self)
+    }
+
+    async fn create_store(&self, ordinal: u32, replaces: Option<&str>) -> Result<()> {
+        self.call(|w| {
+            w.cluster.next_ordinal = w.cluster.next_ordinal.max(ordinal + 1);
+            let name = format!("s-{ordinal}");
+            let uid = format!("store-{}", w.next());
+            let seen = StoreSeen {
+                name: name.clone(),
+                uid,
+                ordinal,
+                replaces: replaces.map(str::to_owned),
+                template_hash: w.cluster.template_hash.clone(),
+                ..StoreSeen::default()
+            };
+            w.stores.entry(name).or_insert(SimStore { seen, ..SimStore::default() });
+            Ok(())
+        })
+    }
+
+    async fn set_template(&self, name: &str) -> Result<()> {
+        self.call(|w| {
+            let hash = w.cluster.template_hash.clone();
+            store(w, name)?.seen.template_hash = hash;
+            Ok(())
+        })
+    }
+
+    async fn set_offline(&self, name: &str, wish: Offline) -> Result<()> {
+        self.call(|w| {
+            let seen = &mut store(w, name)?.seen;
+            (seen.is_offline, seen.mark) = match wish {
+                Offline::Take => (true, Mark::Victim),
+                Offline::BringBack => (false, Mark::Cancelled),
+                Offline::Forget => (false, Mark::None),
+            };
+            Ok(())
+        })
+    }
+
+    async fn delete_store(&self, name: &str) -> Result<()> {
+        self.call(|w| {
+            if let Some(id) = w.id_of(name) {
+                assert_eq!(w.records[&id].state, State::Removed, "{name} goes before its id is fenced");
+                assert!(w.lease_of(id).is_none(), "{name} goes under a lease");
+            }
+            let is_drained = store(w, name)?.seen.is_drained_written;
+            assert!(is_drained, "an admission policy refuses this");
+            w.stores.remove(name);
+            Ok(())
+        })
+    }
+
+    async fn create_claim(&self, name: &str) -> Result<()> {
+        self.call(|w| {
+            store(w, name)?.seen.has_claim = true;
+            Ok(())
+        })
+    }
+
+    async fn delete_claim(&self, name: &str) -> Result<()> {
+        self.call(|w| {
+            if let Some(id) = w.id_of(name) {
+                assert_eq!(w.records[&id].state, State::Removed, "the volume goes before the removal is known");
+            }
+            store(w, name)?.seen.has_claim = false;
+            Ok(())
+        })
+    }
+
+    async fn create_fence(&self, name: &str) -> Result<()> {
+        self.call(|w| {
+            store(w, name)?.has_fence = true;
+            Ok(())
+        })
+    }
+
+    async fn fence(&self, name: &str) -> Result<Option<Fence>> {
+        self.call(|w| {
+            let store = store(w, name)?;
+            let fence =
+                Fence { resource_version: store.fence_version.to_string(), is_open: store.is_fence_open };
+            Ok(store.has_fence.then_some(fence))
+        })
+    }
+
+    async fn open_fence(&self, name: &str, resource_version: &str) -> Result<()> {
+        self.call(|w| {
+            let id = w.id_of(name);
+            let is_running = w.is_running(name);
+            let lease = id.and_then(|id| w.lease_of(id).cloned());
+            let store = store(w, name)?;
+            if store.fence_version.to_string() != resource_version {
+                return Err(api_error(409));
+            }
+            match id {
+                Some(_) => assert_eq!(
+                    lease.map(|l| l.phase()),
+                    Some(Phase::SafeToStop),
+                    "{name}: opened without a yes of the gate"
+                ),
+                None => assert!(!is_running, "{name}: opened while it runs and nobody knows it"),
+            }
+            store.is_fence_open = true;
+            store.fence_version += 1;
+            Ok(())
+        })
+    }
+
+    async fn close_fence(&self, name: &str) -> Result<()> {
+        self.call(|w| {
+            let store = store(w, name)?;
+            store.fence_version += u64::from(store.is_fence_open);
+            store.is_fence_open = false;
+            Ok(())
+        })
+    }
+
+    async fn create_pod(&self, name: &str) -> Result<()> {
+        self.call(|w| {
+            let uid = format!("pod-{}", w.next());
+            let template_hash = w.cluster.template_hash.clone();
+            let store = store(w, name)?;
+            assert!(store.has_fence && store.seen.has_claim, "{name}: a Pod without fence or volume");
+            store.seen.pod.get_or_insert(PodSeen {
+                uid,
+                template_hash,
+                is_pending: true,
+                zone: Some("z".into()),
+                ..PodSeen::default()
+            });
+            Ok(())
+        })
+    }
+
+    async fn write_zone(&self, name: &str, _: &str, zone: &str) -> Result<()> {
+        self.call(|w| {
+            if let Some(pod) = &mut store(w, name)?.seen.pod {
+                pod.zone = Some(zone.to_owned());
+            }
+            Ok(())
+        })
+    }
+
+    async fn pod_runs(&self, name: &str, pod_uid: &str) -> Result<Option<bool>> {
+        self.call(|w| {
+            let pod = store(w, name)?.seen.live_pod().filter(|p| p.uid == pod_uid);
+            Ok(pod.map(|p| p.is_running))
+        })
+    }
+
+    async fn evict(&self, name: &str, pod_uid: &str) -> Result<()> {
+        self.call(|w| {
+            let store = store(w, name)?;
+            let Some(pod) = store.seen.pod.as_mut().filter(|p| p.uid == pod_uid) else {
+                return Err(api_error(409));
+            };
+            if !store.is_fence_open && !pod.is_pending {
+                return Err(api_error(429));
+            }
+            pod.is_terminating = true;
+            Ok(())
+        })
+    }
+
+    async fn delete_pod(&self, name: &str, pod_uid: &str) -> Result<()> {
+        self.call(|w| {
+            if let Some(id) = w.id_of(name) {
+                assert_eq!(w.records[&id].state, State::Removed, "a Pod of a living store is deleted");
+            }
+            if let Some(pod) = store(w, name)?.seen.pod.as_mut().filter(|p| p.uid == pod_uid) {
+                pod.is_terminating = true;
+            }
+            Ok(())
+        })
+    }
+
+    fn address(&self, name: &str) -> String {
+        name.to_owned()
+    }
+}
+
+#[async_trait]
+impl ControlApi for Sim {
+    async fn status(&self) -> Result<v1::StatusResponse> {
+        self.ask(|w| {
+            let record = |(id, r): (&u64, &SimRecord)| v1::StoreStatus {
+                store: Some(v1::StoreRecord { store_id: *id, address: r.name.clone(), ..Default::default() }),
+                ..Default::default()
+            };
+            Ok(v1::StatusResponse { stores: w.records.iter().map(record).collect(), ..Default::default() })
+        })
+    }
+
+    async fn apply(&self, _: String) -> Result<ApplyOutcome> {
+        Ok(ApplyOutcome { result: "unchanged".into(), warnings: vec![] })
+    }
+
+    async fn get(&self, _: &str, _: &str, _: &str) -> Result<Vec<String>> {
+        Ok(vec![])
+    }
+
+    async fn delete(&self, _: &str, _: &str, _: bool) -> Result<String> {
+        Ok(String::new())
+    }
+
+    async fn acquire(&self, request: v1::AcquireDisruptionRequest) -> Result<v1::DisruptionResponse> {
+        self.ask(|w| {
+            let kind = request.kind();
+            // No copies: nothing to weigh.
+            let lease = w.grant(kind, &request.stores, &request.holder, &request.stopped_stores);
+            let is_done = lease.is_some();
+            Ok(response(lease, is_done))
+        })
+    }
+
+    async fn disruption_status(
+        &self,
+        request: v1::DisruptionStatusRequest,
+    ) -> Result<v1::DisruptionResponse> {
+        self.ask(|w| {
+            let found = w.leases.iter().position(|l| l.lease_id == request.lease_id);
+            let index = found.ok_or_else(|| api_error(404))?;
+            let lease = w.leases[index].clone();
+            let rest = World_ { leases: without(&w.leases, lease.lease_id), ..w.clone() };
+            let is_removal = lease.kind() == v1::DisruptionKind::Remove;
+            let is_safe = rest.may_stop(&lease.stores, is_removal, &request.stopped_stores);
+            let wanted = request.wanted();
+            let is_allowed = match (lease.phase(), wanted) {
+                (_, Phase::Unspecified) => false,
+                (from, to) if from == to && to != Phase::SafeToStop => true,
+                (Phase::Draining | Phase::CatchingUp | Phase::SafeToStop, Phase::SafeToStop) => is_safe,
+                (Phase::SafeToStop, Phase::Stopped) => true,
+                (Phase::SafeToStop | Phase::Stopped | Phase::Draining, Phase::CatchingUp) => {
+                    let is_open = |id: &u64| w.stores.values().any(|s| w.id_of(&s.seen.name) == Some(*id) && s.is_fence_open);
+                    assert!(!lease.stores.iter().any(is_open), "back up is said while the fence is open");
+                    true
+                }
+                _ => return Err(Error::Control(undb_sdk::Error::Rejected {
+                    code: v1::ErrorCode::Conflict,
+                    message: format!("not from {:?} to {wanted:?}", lease.phase()),
+                })),
+            };
+            let held = &mut w.leases[index];
+            held.expires_at_ms = w.now_ms + 120_000;
+            if is_allowed {
+                held.phase = wanted as i32;
+            }
+            Ok(response(Some(held.clone()), is_allowed))
+        })
+    }
+
+    async fn release(&self, lease_id: u64, _: u64) -> Result<v1::DisruptionResponse> {
+        self.ask(|w| {
+            let Some(lease) = w.leases.iter().find(|l| l.lease_id == lease_id).cloned() else {
+                return Ok(response(None, true));
+            };
+            let is_cancelled = lease.phase() == Phase::Draining && w.now_ms < lease.expires_at_ms;
+            let is_back = |id: &u64| w.replicas_on(*id) == 0 || w.is_up(*id);
+            let is_done = is_cancelled
+                || lease.stores.iter().all(|id| w.replicas_on(*id) == 0)
+                || (lease.phase() == Phase::CatchingUp && lease.stores.iter().all(is_back));
+            if is_done {
+                for store in w.stores.values().filter(|s| s.is_fence_open) {
+                    let id = w.id_of(&store.seen.name).unwrap_or(0);
+                    assert!(!lease.stores.contains(&id), "a lease ends while the fence is open");
+                }
+                w.leases.retain(|l| l.lease_id != lease_id);
+            }
+            Ok(response(Some(lease), is_done))
+        })
+    }
+
+    async fn list(&self) -> Result<Vec<DisruptionLease>> {
+        self.ask(|w| Ok(w.leases.clone()))
+    }
+
+    async fn set_store(&self, id: u64, action: StoreAction, is_lost: bool) -> Result<v1::SetStoreResponse> {
+        self.ask(|w| {
+            let replicas = w.replicas_on(id);
+            let is_up = w.is_up(id);
+            let may_go = replicas == 0 || (is_lost && w.may_stop(&[id], false, &[id]));
+            let record = w.records.get_mut(&id).ok_or_else(|| api_error(404))?;
+            match action {
+                StoreAction::StoreDrain => record.state = State::Draining,
+                StoreAction::StoreUncordon => record.state = State::Up,
+                StoreAction::StoreRemove if may_go => {
+                    assert!(!is_lost || !is_up, "a living store is given up as lost");
+                    record.state = State::Removed;
+                }
+                _ => {}
+            }
+            let state = if record.state == State::Removed { StoreState::StoreRemoved } else { StoreState::StoreUp };
+            let store = v1::StoreRecord { store_id: id, state: state as i32, ..Default::default() };
+            Ok(v1::SetStoreResponse { store: Some(store), ..Default::default() })
+        })
+    }
+}
+
+fn without(leases: &[DisruptionLease], lease_id: u64) -> Vec<DisruptionLease> {
+    leases.iter().filter(|l| l.lease_id != lease_id).cloned().collect()
+}
