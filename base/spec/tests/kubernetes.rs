@@ -95,11 +95,12 @@ fn every_rule_refuses_something_with_its_sentence() {
         let by_rule = all
             .iter()
             .any(|(kind, message)| Some(kind.as_str()) == last["kind"].as_str() && want.ends_with(message));
+        // Types and bounds of the schema refuse the others; no rule is asked then.
         if by_rule {
             assert!(said.iter().any(|(_, message)| want.ends_with(message)), "{file}: {said:?}");
             assert_eq!(said.len(), 1, "{file}: one thing is wrong in it: {said:?}");
+            seen.extend(said);
         }
-        seen.extend(said);
     }
     for (before, after) in more() {
         let said = refused(&after, before.as_ref());
