@@ -96,7 +96,12 @@ struct Verdict {
 impl Control {
     /// `endpoints` must not be empty.
     pub fn new(endpoints: Vec<String>, credentials: Credentials) -> Self {
-        Self { credentials, targets: Mutex::new(Targets::new(endpoints)), clients: Mutex::default(), echo: Mutex::default() }
+        Self {
+            credentials,
+            targets: Mutex::new(Targets::new(endpoints)),
+            clients: Mutex::default(),
+            echo: Mutex::default(),
+        }
     }
 
     fn client(&self, address: &str) -> Result<ControlClient<AuthChannel>, String> {

@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_never_answered_has_no_age() {
-        let peer = |replica_id, last_ack_ms_ago| v1::PeerProgress { replica_id, match_index: 3, last_ack_ms_ago };
+        let peer =
+            |replica_id, last_ack_ms_ago| v1::PeerProgress { replica_id, match_index: 3, last_ack_ms_ago };
         let report = v1::ReplicaReport {
             replica_id: 9,
             is_leader: true,
