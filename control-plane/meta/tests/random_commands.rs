@@ -130,6 +130,12 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (1..40_u64).prop_map(|table_id| Op::PurgeTable(v1::PurgeTable { table_id })),
         2 => (0..9_u32).prop_map(|count| Op::AllocateIds(v1::AllocateIds { count })),
         3 => disruption(),
+        2 => (1..40_u64, 1..8_u64, 1..8_u64).prop_map(|(shard_id, from_store_id, to_store_id)| Op::StartMove(
+            v1::StartMove { shard_id, from_store_id, to_store_id }
+        )),
+        1 => (1..40_u64, 1..40_u64).prop_map(|(shard_id, from_replica_id)| Op::EndMove(
+            v1::EndMove { shard_id, from_replica_id }
+        )),
     ]
 }
 
@@ -144,6 +150,14 @@ fn aim(state: &State, mut op: Op, right: bool) -> Op {
         Op::AcquireDisruption(op) => op.decision = now(state),
         Op::RenewDisruption(op) => (op.lease_id, op.token, op.decision) = (lease.0, lease.1, now(state)),
         Op::ReleaseDisruption(op) => (op.lease_id, op.token, op.decision) = (lease.0, lease.1, now(state)),
+        Op::EndMove(op) => {
+            let last = state.replica_moves().last();
+            (op.shard_id, op.from_replica_id) = last.map_or((0, 0), |m| (m.shard_id, m.from_replica_id));
+        }
+        Op::StartMove(op) => {
+            let served = state.shards().find(|s| !s.bootstrapping).and_then(|s| s.shard.as_ref());
+            op.shard_id = served.map_or(op.shard_id, |s| s.shard_id);
+        }
         Op::SetStoreState(op) => op.expected_revision = state.store(op.store_id).map_or(0, |s| s.revision),
         Op::PutStoreCluster(op) => {
             if let Some(record) = op.store_cluster.as_mut() {

@@ -3,6 +3,8 @@
 
 #![allow(dead_code)]
 
+pub mod run;
+
 use std::collections::BTreeMap;
 use undb_proto::v1::{self, Role};
 
