@@ -48,7 +48,7 @@ impl Interceptor for InternalCheck {
         let shown = request.extensions().get::<Peer>().is_some_and(|peer| peer.has_certificate);
         if self.needs_certificate && !shown {
             return Err(Status::unauthenticated(
-                "this service is for the cluster's own processes and asks for a client certificate of its CA; set cert_file and key_file in [tls] of the caller (undb: --cert-file and --key-file)",
+                "this service is for the cluster's own processes and asks for a client certificate of its CA; set cert_file and key_file in [tls] of the caller (undb: --cert-file and --cert-key-file)",
             ));
         }
         Ok(request)

@@ -8,9 +8,13 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::AsyncBufReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+const FIRST_WORD_WITHIN: Duration = Duration::from_millis(300);
 
 /// Why there is no connection, for a person.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +53,11 @@ impl Dialer {
         };
         let _ = stream.set_nodelay(true);
         let connector = TlsConnector::from(tls.now().client.clone());
-        match connector.connect(name, stream).await {
+        let connected = match connector.connect(name, stream).await {
+            Ok(stream) => heard(stream).await,
+            Err(error) => Err(error),
+        };
+        match connected {
             Ok(stream) => Ok(TokioIo::new(stream)),
             Err(error) => Err(DialError::Tls { problem: problem(&error), address }),
         }
@@ -67,6 +75,17 @@ impl tower::Service<axum::http::Uri> for Dialer {
 
     fn call(&mut self, _: axum::http::Uri) -> Self::Future {
         Box::pin(self.clone().dial())
+    }
+}
+
+/// In TLS 1.3 a server looks at our certificate after our side of the handshake is over. An HTTP/2 server
+/// speaks first, so its first bytes, which stay unread, say that it took the certificate, and an alert in
+/// their place says here why not; later it would be an error of some call, without a reason.
+async fn heard(mut stream: TlsStream<TcpStream>) -> io::Result<TlsStream<TcpStream>> {
+    match tokio::time::timeout(FIRST_WORD_WITHIN, stream.fill_buf()).await {
+        Ok(Err(error)) => Err(error),
+        // One that waits for us is no error.
+        Ok(Ok(_)) | Err(_) => Ok(stream),
     }
 }
 

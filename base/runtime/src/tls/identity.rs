@@ -24,6 +24,7 @@ pub(super) struct Identity {
     pub client: Arc<ClientConfig>,
     /// For listening; none without a certificate.
     pub server: Option<Servers>,
+    pub bundle_len: usize,
     cert_file: Option<PathBuf>,
     not_after: Option<i64>,
 }
@@ -54,6 +55,7 @@ impl Identity {
     fn new(content: TlsPem, names: &Names) -> Result<Self, RuntimeError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(roots(&content.ca, &names.ca)?);
+        let bundle_len = roots.len();
         let own = match (&content.cert, &content.key) {
             (Some(cert), Some(key)) => Some((chain(cert, &names.cert)?, private_key(key, &names.key)?)),
             (None, None) => None,
@@ -74,7 +76,7 @@ impl Identity {
         };
         let client = client_config(&provider, roots, own, names)?;
         let cert_file = content.cert.is_some().then(|| names.cert.clone());
-        Ok(Self { content, client, server, cert_file, not_after: end })
+        Ok(Self { content, client, server, bundle_len, cert_file, not_after: end })
     }
 
     /// What errors call the certificate.

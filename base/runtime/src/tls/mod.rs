@@ -139,6 +139,11 @@ impl Tls {
         self.now().server.is_some()
     }
 
+    /// Certificates in the CA bundle that is in use.
+    pub fn bundle_len(&self) -> usize {
+        self.now().bundle_len
+    }
+
     /// Looks at the files now. True: they have changed and are used from now on.
     pub fn reload(&self) -> Result<bool, RuntimeError> {
         let old = self.now();
