@@ -4,7 +4,7 @@ use crate::exit::{Failure, Outcome};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use undb_sdk::{Admin, Client, Options, Table, Timeouts};
+use undb_sdk::{Admin, Client, Options, Table, Timeouts, TlsFiles, TlsOptions};
 
 /// Where the cluster is and who asks.
 #[derive(Args, Clone, Debug)]
@@ -16,6 +16,15 @@ pub struct Connect {
     /// File that holds the token; UNDB_TOKEN may hold the token itself
     #[arg(long, env = "UNDB_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// CA of a cluster that speaks TLS, a PEM file; without it everything is plain
+    #[arg(long, env = "UNDB_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Certificate to show to the cluster, a PEM file
+    #[arg(long, env = "UNDB_CERT_FILE", value_name = "FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// Its private key, a PEM file
+    #[arg(long, env = "UNDB_KEY_FILE", value_name = "FILE")]
+    pub cert_key_file: Option<PathBuf>,
     /// Give up after this many seconds
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub timeout: f64,
@@ -47,7 +56,7 @@ impl Connect {
             admin: total.max(defaults.connect),
             ..defaults
         };
-        Ok(Options::new(self.endpoint.clone()).token(self.token()?).timeouts(timeouts))
+        Ok(Options::new(self.endpoint.clone()).token(self.token()?).tls(self.tls()?).timeouts(timeouts))
     }
 
     /// The token: of the file if one is named, else of the environment.
@@ -56,6 +65,18 @@ impl Connect {
             return Ok(Some(undb_runtime::read_token_file(file)?));
         }
         Ok(std::env::var("UNDB_TOKEN").ok().filter(|token| !token.is_empty()))
+    }
+
+    /// TLS, if a CA is named.
+    fn tls(&self) -> Outcome<Option<TlsOptions>> {
+        let (cert_file, key_file) = (self.cert_file.clone(), self.cert_key_file.clone());
+        match &self.ca_file {
+            Some(ca_file) => Ok(Some(TlsFiles { ca_file: ca_file.clone(), cert_file, key_file }.into())),
+            None if cert_file.is_some() || key_file.is_some() => {
+                Err(Failure::usage("--cert-file and --cert-key-file are for TLS: give --ca-file FILE too"))
+            }
+            None => Ok(None),
+        }
     }
 
     /// The calls that change or show objects.

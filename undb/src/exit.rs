@@ -141,7 +141,7 @@ impl From<undb_sdk::Error> for Failure {
             undb_sdk::Error::Unreachable { .. } => {
                 "; is it running? `undb dev` starts one, --endpoint or UNDB_ENDPOINT names another"
             }
-            _ if message.contains("--token-file") || message.contains("undb ") => "",
+            _ if message.contains("-file") || message.contains("undb ") => "",
             _ => next_step(code),
         };
         Self::new(exit_of(code), format!("{message}{next}"))
@@ -151,7 +151,7 @@ impl From<undb_sdk::Error> for Failure {
 impl From<RuntimeError> for Failure {
     fn from(error: RuntimeError) -> Self {
         let exit = match &error {
-            RuntimeError::Config { .. } => Exit::Invalid,
+            RuntimeError::Config { .. } | RuntimeError::Tls { .. } => Exit::Invalid,
             RuntimeError::Address { .. } | RuntimeError::Filter { .. } => Exit::Usage,
             _ => Exit::Local,
         };

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use undb_sdk::TlsFiles;
 
 /// Configuration of the role `proxy`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,6 +17,11 @@ pub struct Config {
     /// File with the token that the cluster asks for, and that clients must give with AUTH or as a bearer
     /// token. None: everybody may come in, so only listen on loopback.
     pub token_file: Option<PathBuf>,
+    /// Certificates for what it dials; absent: it speaks plain to the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
+    /// Redis and HTTP clients speak TLS too, with the certificate of `tls`.
+    pub resp_tls: bool,
     /// Tables by their SELECT number: the first is database 0. A name works with SELECT too.
     pub tables: Vec<String>,
     /// Most connections of Redis clients at one time.
@@ -31,6 +37,8 @@ impl Default for Config {
             http: "127.0.0.1:7381".into(),
             endpoints: vec!["127.0.0.1:7380".into()],
             token_file: None,
+            tls: None,
+            resp_tls: false,
             tables: vec!["default".into()],
             connections_max: 10_000,
             cache_dir: None,

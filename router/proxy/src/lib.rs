@@ -38,8 +38,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use undb_runtime::admin::{self, Readiness};
-use undb_runtime::{Shutdown, Tasks, TokenCheck, read_token_file, rpc};
-use undb_sdk::{Client, Options};
+use undb_runtime::tls::{Speaks, TlsListener};
+use undb_runtime::{Shutdown, Tasks, Tls, TokenCheck, read_token_file, rpc};
+use undb_sdk::{Client, Options, TlsOptions};
 
 /// A proxy that runs.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ pub async fn start(config: Config, readiness: Readiness, shutdown: Shutdown) -> 
     let token = config.token_file.as_ref().map(read_token_file).transpose()?;
     let address = |listener: &TcpListener| listener.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let (resp_address, http_address) = (address(&resp), address(&http));
+    let tls = serving_tls(&config)?;
     let check = TokenCheck::new(token.as_deref());
     for listener in [&resp, &http] {
         if !check.is_on() && !listener.local_addr().is_ok_and(|address| address.ip().is_loopback()) {
@@ -67,6 +69,7 @@ pub async fn start(config: Config, readiness: Readiness, shutdown: Shutdown) -> 
     }
 
     let mut options = Options::new(config.endpoints.clone()).token(token);
+    options.tls = config.tls.clone().map(TlsOptions::Files);
     options.cache_dir = config.cache_dir.clone();
     let client = connect(options, &shutdown).await?;
     let opener = opener(client.clone());
@@ -74,10 +77,29 @@ pub async fn start(config: Config, readiness: Readiness, shutdown: Shutdown) -> 
         Arc::new(server::Shared::new(check.clone(), config.tables.clone(), config.connections_max, opener));
 
     let tasks = Tasks::new(shutdown.clone());
-    tasks.spawn("proxy resp", server::serve(resp, shared, shutdown.clone()));
     let router = admin::router(readiness).merge(http::router(client, check));
-    tasks.spawn_critical("proxy http", admin::serve(http, router, shutdown));
+    match tls {
+        None => {
+            tasks.spawn("proxy resp", server::serve(resp, shared, shutdown.clone()));
+            tasks.spawn_critical("proxy http", admin::serve(http, router, shutdown));
+        }
+        Some(tls) => {
+            let resp = TlsListener::new(resp, tls.clone(), Speaks::Resp);
+            let http = TlsListener::new(http, tls, Speaks::Http);
+            tasks.spawn("proxy resp", server::serve_tls(resp, shared, shutdown.clone()));
+            tasks.spawn_critical("proxy http", admin::serve_from(http, router, shutdown));
+        }
+    }
     Ok(Running { resp: resp_address, http: http_address, tasks })
+}
+
+/// What clients of the proxy are shown; none: they speak plain.
+fn serving_tls(config: &Config) -> Result<Option<Tls>, StartError> {
+    match (&config.tls, config.resp_tls) {
+        (_, false) => Ok(None),
+        (Some(files), true) => Ok(Some(Tls::open_server(files)?)),
+        (None, true) => Err(StartError::NoCertificate),
+    }
 }
 
 const CONNECT_AGAIN: Duration = Duration::from_millis(500);
@@ -121,6 +143,9 @@ pub enum StartError {
     /// Anybody could come in from outside.
     #[error("refusing to listen on {0} without a token: set token_file, or listen on 127.0.0.1")]
     Open(String),
+    /// TLS without certificates.
+    #[error("resp_tls needs a certificate: add [tls] with cert_file, key_file and ca_file")]
+    NoCertificate,
     /// Told to end before the cluster was found.
     #[error("ended before the cluster was found")]
     Ended,

@@ -13,13 +13,17 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use undb_runtime::tls::TlsListener;
 use undb_runtime::{Clock, Shutdown, TokenCheck};
 
 const IN_FLIGHT_MAX: usize = 256;
 const READ_BYTES: usize = 64 * 1024;
 const OUT_BYTES_MAX: usize = 256 * 1024;
+/// First byte of a client that tries TLS; no command begins with it.
+const TLS_HANDSHAKE: u8 = 0x16;
+const NO_TLS: &[u8] = b"-ERR this port speaks no TLS: connect with redis://, or set resp_tls in the proxy's configuration\r\n";
 
 /// Finds a table by its name.
 pub type Opener = Box<dyn Fn(String) -> BoxFuture<'static, Result<Arc<dyn Keyspace>, Failure>> + Send + Sync>;
@@ -72,6 +76,16 @@ impl Shared {
     }
 }
 
+/// Where Redis clients come in over TLS. Ends as `serve` does.
+pub async fn serve_tls(mut listener: TlsListener, shared: Arc<Shared>, shutdown: Shutdown) {
+    loop {
+        tokio::select! {
+            stream = listener.accept() => admit(stream, shared.clone(), shutdown.clone()),
+            () = shutdown.begun() => return,
+        }
+    }
+}
+
 /// Serves until the end begins; commands under way are answered first.
 pub async fn serve(listener: TcpListener, shared: Arc<Shared>, shutdown: Shutdown) {
     loop {
@@ -80,7 +94,10 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>, shutdown: Shutdow
             () = shutdown.begun() => return,
         };
         match accepted {
-            Ok((stream, _)) => admit(stream, shared.clone(), shutdown.clone()),
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true);
+                admit(stream, shared.clone(), shutdown.clone());
+            }
             Err(error) => {
                 // Out of descriptors, most likely: let some close.
                 tracing::warn!(%error, "connection not accepted");
@@ -90,8 +107,12 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>, shutdown: Shutdow
     }
 }
 
-fn admit(mut stream: TcpStream, shared: Arc<Shared>, shutdown: Shutdown) {
-    let _ = stream.set_nodelay(true);
+/// A connection's two ways.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+fn admit(mut stream: impl Stream, shared: Arc<Shared>, shutdown: Shutdown) {
     let now = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
     let refused = now > shared.connections_max;
     tokio::spawn(async move {
@@ -110,8 +131,8 @@ fn admit(mut stream: TcpStream, shared: Arc<Shared>, shutdown: Shutdown) {
     });
 }
 
-struct Connection {
-    stream: TcpStream,
+struct Connection<S> {
+    stream: S,
     session: Session,
     input: BytesMut,
     output: BytesMut,
@@ -120,8 +141,8 @@ struct Connection {
     touched: HashMap<Bytes, bool>,
 }
 
-impl Connection {
-    fn new(stream: TcpStream, session: Session) -> Self {
+impl<S: Stream> Connection<S> {
+    fn new(stream: S, session: Session) -> Self {
         Self {
             stream,
             session,
@@ -146,6 +167,9 @@ impl Connection {
             };
             if read == 0 {
                 return Ok(());
+            }
+            if self.input.first() == Some(&TLS_HANDSHAKE) {
+                return self.stream.write_all(NO_TLS).await;
             }
         }
     }

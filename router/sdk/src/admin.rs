@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use std::time::Duration;
 use tokio::time::Instant;
 use undb_proto::v1::{self, admin_client::AdminClient};
-use undb_runtime::{Bearer, rpc};
+use undb_runtime::{Credentials, rpc};
 
 use crate::{Error, Options, Result};
 
@@ -12,7 +12,7 @@ use crate::{Error, Options, Result};
 #[derive(Clone, Debug)]
 pub struct Admin {
     endpoints: Vec<String>,
-    bearer: Bearer,
+    credentials: Credentials,
     timeout: Duration,
 }
 
@@ -48,12 +48,11 @@ impl Admin {
         if options.endpoints.is_empty() {
             return Err(Error::invalid("no endpoint given; give HOST:PORT of an access address"));
         }
-        let bearer = Bearer::new(options.token.as_deref()).map_err(|e| Error::invalid(e.to_string()))?;
-        Ok(Self::of(options, bearer))
+        Ok(Self::of(options, options.credentials()?))
     }
 
-    pub(crate) fn of(options: &Options, bearer: Bearer) -> Self {
-        Self { endpoints: options.endpoints.clone(), bearer, timeout: options.timeouts.admin }
+    pub(crate) fn of(options: &Options, credentials: Credentials) -> Self {
+        Self { endpoints: options.endpoints.clone(), credentials, timeout: options.timeouts.admin }
     }
 
     /// Creates or changes one object, given as JSON {apiVersion, kind, metadata, spec}.
@@ -155,7 +154,7 @@ impl Admin {
         let mut attempt: usize = 0;
         loop {
             let endpoint = &self.endpoints[attempt % self.endpoints.len()];
-            let channel = rpc::auth_channel(endpoint, self.bearer.clone())
+            let channel = rpc::auth_channel(endpoint, self.credentials.clone())
                 .map_err(|e| Error::invalid(e.to_string()))?;
             let client = AdminClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
             let error = match tokio::time::timeout_at(deadline, call(client)).await {

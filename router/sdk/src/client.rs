@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use undb_runtime::{Bearer, Clock, rpc};
+use undb_runtime::{Clock, Credentials, rpc};
 
 use crate::admin::Admin;
 use crate::lane::Lanes;
@@ -26,7 +26,7 @@ pub struct Client {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub options: Options,
-    pub bearer: Bearer,
+    pub credentials: Credentials,
     pub clock: Clock,
     pub cache: Cache,
     pub lanes: Arc<Lanes>,
@@ -52,9 +52,9 @@ impl Drop for Core {
 impl Client {
     /// Finds the cluster at any of the endpoints. With a route cache it also starts while none answers.
     pub async fn connect(options: Options) -> Result<Client> {
-        let bearer = Bearer::new(options.token.as_deref()).map_err(|e| Error::invalid(e.to_string()))?;
+        let credentials = options.credentials()?;
         let cache = Cache::open(options.cache_dir.as_deref());
-        let found = discover(&options, &bearer, Instant::now() + options.timeouts.connect).await;
+        let found = discover(&options, &credentials, Instant::now() + options.timeouts.connect).await;
         let response = match (found, cache.discovery()) {
             (Ok(response), known) => {
                 if let Some(known) = known.filter(|k| k.cluster_id != response.cluster_id) {
@@ -74,7 +74,7 @@ impl Client {
         };
         let core = Arc::new(Core {
             options,
-            bearer,
+            credentials,
             clock: Clock::real(),
             cache,
             lanes: Lanes::new(rand::random::<u64>),
@@ -109,7 +109,7 @@ impl Client {
 
     /// The calls that change what exists.
     pub fn admin(&self) -> Admin {
-        Admin::of(&self.core.options, self.core.bearer.clone())
+        Admin::of(&self.core.options, self.core.credentials.clone())
     }
 }
 
@@ -175,8 +175,8 @@ impl Core {
         if let Some(known) = sessions.get(&store).filter(|s| s.address == address) {
             return known.clone();
         }
-        let (bearer, connections) = (self.bearer.clone(), self.options.connections_per_store);
-        let session = Arc::new(Session::new(store, address.to_owned(), bearer, connections));
+        let (credentials, connections) = (self.credentials.clone(), self.options.connections_per_store);
+        let session = Arc::new(Session::new(store, address.to_owned(), credentials, connections));
         sessions.insert(store, session.clone());
         session
     }
@@ -192,7 +192,7 @@ impl Core {
         if let Some(channel) = routers.get(address) {
             return Ok(channel.clone());
         }
-        let channel = rpc::auth_channel(address, self.bearer.clone())
+        let channel = rpc::auth_channel(address, self.credentials.clone())
             .map_err(|e| Error::Unreachable { addresses: vec![address.into()], cause: e.to_string() })?;
         routers.insert(address.to_owned(), channel.clone());
         Ok(channel)
@@ -204,7 +204,7 @@ impl Core {
         if last.is_some_and(|at| at.elapsed() < std::time::Duration::from_secs(1)) {
             return Ok(());
         }
-        let found = discover(&self.options, &self.bearer, deadline).await;
+        let found = discover(&self.options, &self.credentials, deadline).await;
         *last = Some(Instant::now());
         let response = found?;
         let next = Discovery::from(&response);

@@ -74,6 +74,7 @@ pub use options::{Options, Timeouts};
 pub use scan::{Scan, ScanOptions, Span};
 pub use table::{IncrementOptions, Table, Ttl};
 pub use undb_proto::v1::ErrorCode;
+pub use undb_runtime::{TlsFiles, TlsOptions, TlsPem};
 pub use undb_types::Partitioning;
 
 /// What a result of this crate is.

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use undb_runtime::{Bearer, Credentials, Tls, TlsOptions};
+
+use crate::{Error, Result};
 
 /// How to reach a cluster.
 #[derive(Clone, Debug)]
@@ -10,6 +13,9 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// Sent as `authorization: Bearer TOKEN` with every call; none on an open cluster.
     pub token: Option<String>,
+    /// The cluster's CA, and a certificate to show if it asks for one; none where it speaks plain.
+    /// Files are read again when they change.
+    pub tls: Option<TlsOptions>,
     /// Who is charged; empty: the token's own tenant.
     pub tenant: String,
     /// How long to wait for what.
@@ -27,6 +33,7 @@ impl Options {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             token: None,
+            tls: None,
             tenant: String::new(),
             timeouts: Timeouts::default(),
             connections_per_store: 1,
@@ -38,6 +45,20 @@ impl Options {
     pub fn token(mut self, token: Option<String>) -> Self {
         self.token = token;
         self
+    }
+
+    /// Over TLS, if there is any.
+    pub fn tls(mut self, tls: Option<TlsOptions>) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// What every connection of a client shows.
+    pub(crate) fn credentials(&self) -> Result<Credentials> {
+        let refuse = |e: undb_runtime::RuntimeError| Error::invalid(e.to_string());
+        let bearer = Bearer::new(self.token.as_deref()).map_err(refuse)?;
+        let tls = self.tls.clone().map(Tls::open).transpose().map_err(refuse)?;
+        Ok(Credentials::new(bearer, tls))
     }
 
     /// With these timeouts.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use undb_proto::v1::{self, kv_client::KvClient, kv_response};
-use undb_runtime::{Bearer, backoff, rpc};
+use undb_runtime::{Credentials, backoff, rpc};
 
 use crate::retry::{Breaker, Trouble};
 
@@ -35,7 +35,7 @@ type Answer = Result<kv_response::Result, String>;
 pub(crate) struct Session {
     pub store: u64,
     pub address: String,
-    bearer: Bearer,
+    credentials: Credentials,
     slots: Vec<Slot>,
     next_slot: AtomicUsize,
     next_id: AtomicU64,
@@ -110,11 +110,11 @@ impl Drop for Forget<'_> {
 }
 
 impl Session {
-    pub fn new(store: u64, address: String, bearer: Bearer, connections: usize) -> Self {
+    pub fn new(store: u64, address: String, credentials: Credentials, connections: usize) -> Self {
         Self {
             store,
             address,
-            bearer,
+            credentials,
             slots: (0..connections.clamp(1, 4)).map(|_| Slot::default()).collect(),
             next_slot: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
@@ -195,7 +195,8 @@ impl Session {
     }
 
     async fn connect(&self) -> Result<Connection, String> {
-        let channel = rpc::auth_channel(&self.address, self.bearer.clone()).map_err(|e| e.to_string())?;
+        let channel =
+            rpc::auth_channel(&self.address, self.credentials.clone()).map_err(|e| e.to_string())?;
         let mut client = KvClient::new(channel)
             .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
             .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);

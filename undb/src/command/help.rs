@@ -49,9 +49,14 @@ Each role is a process of its own and reads one TOML file:
   undb run ROLE --print-config         every field with its unit and default
 
 Unknown fields are refused with file, line and column. `undb dev` is these six roles in one process.
+Values may name environment variables: \"${NAME}\" is replaced by NAME, ${NAME+1} by a number and one more,
+$${ stands for ${ itself. A variable that is not set is an error.
 
 Clients read these variables; a flag wins over its variable:
   UNDB_ENDPOINT     HOST:PORT[,HOST:PORT...] of access           (--endpoint)
   UNDB_TOKEN        the token itself
   UNDB_TOKEN_FILE   a file that holds it                         (--token-file)
+  UNDB_CA_FILE      CA of a cluster that speaks TLS              (--ca-file)
+  UNDB_CERT_FILE    certificate to show to it                    (--cert-file)
+  UNDB_KEY_FILE     its private key                              (--cert-key-file)
 ";

@@ -29,9 +29,9 @@ impl Ran {
 /// The binary, without what this machine's environment would say to it.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_undb"));
-    for name in
-        ["UNDB_ENDPOINT", "UNDB_TOKEN", "UNDB_TOKEN_FILE", "UNDB_LOG", "UNDB_LOG_FORMAT", "UNDB_ADMIN"]
-    {
+    let connection = ["UNDB_ENDPOINT", "UNDB_TOKEN", "UNDB_TOKEN_FILE", "UNDB_CA_FILE", "UNDB_CERT_FILE"];
+    let process = ["UNDB_KEY_FILE", "UNDB_LOG", "UNDB_LOG_FORMAT", "UNDB_ADMIN"];
+    for name in connection.iter().chain(&process) {
         command.env_remove(name);
     }
     command

@@ -5,7 +5,7 @@ use futures::stream::FuturesUnordered;
 use std::time::Duration;
 use tokio::time::Instant;
 use undb_proto::v1::{self, ErrorCode, access_client::AccessClient, router_client::RouterClient};
-use undb_runtime::{Bearer, backoff, rpc};
+use undb_runtime::{Credentials, backoff, rpc};
 
 use crate::client::Core;
 use crate::{Error, Options, Result};
@@ -29,7 +29,7 @@ impl From<&v1::DiscoverResponse> for Discovery {
 /// Asks all access addresses at once, again and again until `deadline`; the first good answer counts.
 pub(crate) async fn discover(
     options: &Options,
-    bearer: &Bearer,
+    credentials: &Credentials,
     deadline: Instant,
 ) -> Result<v1::DiscoverResponse> {
     if options.endpoints.is_empty() {
@@ -38,7 +38,7 @@ pub(crate) async fn discover(
     let mut round = 0;
     loop {
         let mut asked: FuturesUnordered<_> =
-            options.endpoints.iter().map(|endpoint| discover_at(endpoint, bearer)).collect();
+            options.endpoints.iter().map(|endpoint| discover_at(endpoint, credentials)).collect();
         let mut cause = String::new();
         while let Some(answer) = asked.next().await {
             match answer {
@@ -58,8 +58,9 @@ pub(crate) async fn discover(
     }
 }
 
-async fn discover_at(endpoint: &str, bearer: &Bearer) -> Result<v1::DiscoverResponse> {
-    let channel = rpc::auth_channel(endpoint, bearer.clone()).map_err(|e| Error::invalid(e.to_string()))?;
+async fn discover_at(endpoint: &str, credentials: &Credentials) -> Result<v1::DiscoverResponse> {
+    let channel =
+        rpc::auth_channel(endpoint, credentials.clone()).map_err(|e| Error::invalid(e.to_string()))?;
     let mut client = AccessClient::new(channel);
     let asked = client.discover(v1::DiscoverRequest::default());
     let response = within(asked).await?.into_inner();
