@@ -30,6 +30,26 @@ async fn everything_acknowledged_is_there_after_all_stores_restarted() {
     }
 }
 
+/// What is committed in its own log says nothing of what the others have written since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_starts_is_ready_only_after_a_leader_said_how_far_its_shards_are() {
+    let mut cluster = Cluster::start(3).await;
+    let caller = cluster.caller();
+    caller.put("k", vec![1; 3000]).await.expect("written");
+    for i in 0..3 {
+        cluster.down(i).await;
+    }
+    cluster.up(0).await.expect("it starts again");
+    let readiness = |cluster: &Cluster| cluster.nodes[0].running.as_ref().expect("it runs").readiness();
+    let why = readiness(&cluster).expect_err("nobody leads its shard");
+    assert_eq!(why, "1 of 1 replicas have not caught up yet");
+    cluster.up(1).await.expect("it starts again");
+    cluster.control.wait("readiness", |_| readiness(&cluster).ok()).await;
+    // Once is enough: what its shards lack later is for the availability gate to know.
+    cluster.down(1).await;
+    assert_eq!(readiness(&cluster), Ok(()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_acknowledged_is_there_after_all_stores_lost_power() {
     let mut cluster = Cluster::start(3).await;

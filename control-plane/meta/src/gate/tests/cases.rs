@@ -169,6 +169,10 @@ fn a_store_counts_only_while_it_is_heard_of_and_serves() {
     assert_eq!(world.restart(1), Err(Reason::StoreDown(3)));
     world.seen.store_heard(3, store_seen(99_700, true));
     assert_eq!(world.restart(1), Ok(()));
+    let behind = [world.replicas[2]].into();
+    world.seen.store_heard(3, StoreSeen { behind, ..store_seen(99_750, true) });
+    let lagging = Reason::ReplicaLagging(world.replicas[2]);
+    assert_eq!(world.restart(1), Err(lagging), "it has restarted, whatever its log holds");
     world.seen.store_heard(3, store_seen(99_800, false));
     assert_eq!(world.restart(1), Err(Reason::StoreDown(3)));
     world.seen = Observations::new(50_000);

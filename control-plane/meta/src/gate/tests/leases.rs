@@ -190,3 +190,16 @@ fn a_store_is_proven_up_only_by_words_from_after_its_return() {
     let proof = proven_up(&state, &seen, &Settings::default(), restarted, &lease);
     assert!(matches!(proof, Decision::Granted(_)), "a decider that began later: {proof:?}");
 }
+
+#[test]
+fn a_word_without_a_ttl_moves_the_lease_on_and_does_not_keep_it_alive() {
+    let mut state = cluster(3);
+    let lease = grant(&mut state, &[1], "a");
+    let (lease_id, token, decision) = (lease.lease_id, lease.token, Some(at(&state)));
+    let phase = Phase::SafeToStop as i32;
+    let renew = v1::RenewDisruption { lease_id, token, ttl_ms: 0, phase, decision };
+    let now_ms = state.now_ms() + 100;
+    let moved = apply(&mut state, now_ms, Op::RenewDisruption(renew)).expect("held").disruption_lease;
+    let moved = moved.expect("a lease");
+    assert_eq!((moved.phase(), moved.expires_at_ms), (Phase::SafeToStop, lease.expires_at_ms));
+}
