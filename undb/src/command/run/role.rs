@@ -162,6 +162,20 @@ mod tests {
         }
     }
 
+    /// The commented-out table is one that is read, with every field of it.
+    #[test]
+    fn the_table_tls_of_every_role_is_documented() {
+        let roles = [Role::Meta, Role::Control, Role::Router, Role::Access, Role::Store, Role::Proxy];
+        for role in roles {
+            let text = role.documented_config();
+            let (_, table) = text.split_once("# [tls]\n").expect("a table tls");
+            let lines = table.lines().filter(|l| l.contains("_file = "));
+            let table: String = lines.map(|l| format!("{}\n", l.trim_start_matches("# "))).collect();
+            let files: undb_runtime::TlsFiles = config::parse(&table, role.name()).expect("it is read");
+            assert!(files.cert_file.is_some() && files.key_file.is_some(), "{role:?}");
+        }
+    }
+
     fn fields(value: &serde_json::Value) -> Vec<String> {
         let serde_json::Value::Object(map) = value else { return Vec::new() };
         map.iter()
