@@ -123,6 +123,12 @@ pub enum Leads {
     No,
 }
 
+/// When the certificate of a ControlPlane's roles ends, in seconds from now.
+pub fn role_certificate_left(namespace: &str, control_plane: &str, left: Duration) {
+    let labels = [("namespace", namespace.to_owned()), ("control_plane", control_plane.to_owned())];
+    metrics::gauge!("undb_operator_certificate_left_seconds", &labels).set(left.as_secs_f64());
+}
+
 /// When the webhook's certificate ends, in seconds from now.
 pub fn certificate_left(left: Duration) {
     metrics::gauge!("undb_operator_webhook_certificate_left_seconds").set(left.as_secs_f64());

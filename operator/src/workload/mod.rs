@@ -11,6 +11,7 @@
 //! Where to look: names and addresses -> `names`; the Pod -> `pod`; what users may set -> `merge`;
 //! Services, budgets, network policies -> `service`.
 
+mod deployment;
 mod hash;
 mod merge;
 pub mod names;
@@ -18,6 +19,7 @@ mod pod;
 mod quantity;
 mod service;
 
+pub use deployment::{Progress, Replicas, deployment, progress};
 pub use hash::{Restart, restart_hash};
 pub use merge::{TemplateError, merge, parse_resources};
 pub use names::{Instance, Role, labels, selector};
