@@ -12,3 +12,4 @@ pub mod harness;
 pub mod k8s;
 pub mod linear;
 pub mod load;
+pub mod tool;

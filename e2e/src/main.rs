@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use undb_e2e::case::{Case, Failure, Run};
 use undb_e2e::load::{self, LoadArgs, StopArgs};
+use undb_e2e::tool::{self, CompareArgs, PlaceArgs, SpreadArgs};
 
 /// The long tests of UNDB
 #[derive(Debug, Parser)]
@@ -13,7 +14,7 @@ use undb_e2e::load::{self, LoadArgs, StopArgs};
 struct Args {
     #[command(subcommand)]
     tool: Option<Tool>,
-    /// What to run; nothing: everything
+    /// What to run; nothing: everything that needs no Kubernetes
     #[arg(value_enum)]
     cases: Vec<Case>,
     /// How long each case works
@@ -34,12 +35,27 @@ enum Tool {
     Load(LoadArgs),
     /// Tells a load in the same Pod to end, and prints what it found
     LoadStop(StopArgs),
+    /// Moves the replicas of a table onto given stores
+    Place(PlaceArgs),
+    /// Moves the replicas of a table until its stores keep about as many
+    Spread(SpreadArgs),
+    /// Compares rows of the package index with what a proxy answers
+    RespCompare(CompareArgs),
+    /// Waits, so that commands can run in the same Pod
+    Wait,
 }
 
 async fn run_tool(tool: Tool) -> ExitCode {
     let result = match tool {
         Tool::Load(args) => load::run(args).await,
         Tool::LoadStop(args) => load::stop(args).await.map(|()| true),
+        Tool::Place(args) => said(tool::place(args).await),
+        Tool::Spread(args) => said(tool::spread(args).await),
+        Tool::RespCompare(args) => said(tool::compare(args).await),
+        Tool::Wait => {
+            tool::wait().await;
+            Ok(true)
+        }
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -51,6 +67,11 @@ async fn run_tool(tool: Tool) -> ExitCode {
     }
 }
 
+fn said(result: Result<String, String>) -> Result<bool, String> {
+    println!("{}", result?);
+    Ok(true)
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
@@ -59,13 +80,14 @@ async fn main() -> ExitCode {
     }
     if args.list {
         for case in Case::value_variants() {
-            println!("{:<12}{}", name(*case), help(*case));
+            println!("{:<16}{}", name(*case), help(*case));
         }
         return ExitCode::SUCCESS;
     }
     let seed = args.seed.unwrap_or_else(rand::random);
     let run = Run { duration: Duration::from_secs(args.seconds.max(1)), seed };
-    let cases = if args.cases.is_empty() { Case::value_variants().to_vec() } else { args.cases };
+    let local = || Case::value_variants().iter().copied().filter(|case| !case.is_kubernetes()).collect();
+    let cases: Vec<Case> = if args.cases.is_empty() { local() } else { args.cases };
     let mut failed = false;
     for case in cases {
         let name = name(case);

@@ -148,7 +148,7 @@ impl Case {
 }
 
 /// All package indexes that apt keeps, one behind the other, uncompressed.
-async fn read_index(to: &Path) -> Result<(), Failure> {
+pub(crate) async fn read_index(to: &Path) -> Result<(), Failure> {
     let list = std::fs::read_dir(LISTS).map_err(HarnessError::io(format!("listing {LISTS}")))?;
     let mut files: Vec<PathBuf> = list.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("_Packages")));

@@ -22,10 +22,17 @@ impl Client {
     }
 
     /// Runs a program of the image: `/undb`, `/debian-packages`. A failure is an answer.
-    pub async fn try_exec(&self, stage: &Stage, args: &[&str], input: Option<&str>, wait: Duration) -> Result<Ended> {
+    pub async fn try_exec(
+        &self,
+        stage: &Stage,
+        args: &[&str],
+        input: Option<&str>,
+        wait: Duration,
+    ) -> Result<Ended> {
         let head = ["-n", &stage.kube.namespace, "exec"];
         let stdin: &[&str] = if input.is_some() { &["-i"] } else { &[] };
-        let all = head.iter().chain(stdin).copied().chain([self.name.as_str(), "--"]).chain(args.iter().copied());
+        let all =
+            head.iter().chain(stdin).copied().chain([self.name.as_str(), "--"]).chain(args.iter().copied());
         stage.kube.try_run("kubectl", &all.collect::<Vec<_>>(), input, wait).await
     }
 

@@ -80,7 +80,8 @@ impl Images {
         }
         let context = dir.path().display().to_string();
         let isolation: &[&str] = if tool()? == "buildah" { &["--isolation", "chroot"] } else { &[] };
-        let args = ["build", "--quiet"].into_iter().chain(isolation.iter().copied()).chain(["-t", &to, &context]);
+        let args =
+            ["build", "--quiet"].into_iter().chain(isolation.iter().copied()).chain(["-t", &to, &context]);
         command(tool()?, &args.collect::<Vec<_>>()).await?;
         save(&to, archive).await
     }
@@ -92,7 +93,8 @@ async fn save(image: &str, archive: &Path) -> Result<()> {
     }
     let archive = archive.display().to_string();
     if tool()? == "buildah" {
-        return command("buildah", &["push", "--quiet", image, &format!("docker-archive:{archive}:{image}")]).await;
+        return command("buildah", &["push", "--quiet", image, &format!("docker-archive:{archive}:{image}")])
+            .await;
     }
     command("docker", &["save", "-o", &archive, image]).await
 }

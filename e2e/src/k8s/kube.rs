@@ -60,7 +60,13 @@ impl Kube {
     }
 
     /// Runs a program to its end; an exit code other than 0 is an answer.
-    pub async fn try_run(&self, program: &str, args: &[&str], input: Option<&str>, wait: Duration) -> Result<Ended> {
+    pub async fn try_run(
+        &self,
+        program: &str,
+        args: &[&str],
+        input: Option<&str>,
+        wait: Duration,
+    ) -> Result<Ended> {
         let mut command = self.command(program);
         command.args(args);
         run(command, input, wait).await
@@ -105,8 +111,11 @@ impl Kube {
 
     /// An object, if it is there.
     pub async fn find(&self, args: &[&str]) -> Result<Option<Value>> {
-        let all: Vec<&str> =
-            ["get"].into_iter().chain(args.iter().copied()).chain(["--ignore-not-found", "-o", "json"]).collect();
+        let all: Vec<&str> = ["get"]
+            .into_iter()
+            .chain(args.iter().copied())
+            .chain(["--ignore-not-found", "-o", "json"])
+            .collect();
         let text = self.kubectl(&all).await?;
         if text.trim().is_empty() {
             return Ok(None);
@@ -186,7 +195,11 @@ pub async fn run(mut command: Command, input: Option<&str>, wait: Duration) -> R
         child.wait_with_output().await
     };
     let Ok(output) = tokio::time::timeout(wait, work).await else {
-        return Ok(Ended { ok: false, out: String::new(), err: format!("no end within {wait:?}: {shown:.300}") });
+        return Ok(Ended {
+            ok: false,
+            out: String::new(),
+            err: format!("no end within {wait:?}: {shown:.300}"),
+        });
     };
     let output = output.map_err(HarnessError::io(what()))?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

@@ -38,7 +38,7 @@ pub struct LoadShape {
 pub struct LoadPod {
     name: &'static str,
     heard: Arc<Mutex<Heard>>,
-    phases: Vec<Phase>,
+    phases: Mutex<Vec<Phase>>,
     following: JoinHandle<()>,
 }
 
@@ -63,28 +63,35 @@ impl LoadPod {
         stage.restart_pod(shape.name, &pod).await?;
         let heard = Arc::new(Mutex::new(Heard::default()));
         let following = tokio::spawn(follow(stage.kube.clone(), shape.name, heard.clone()));
-        let load = LoadPod { name: shape.name, heard, phases: Vec::new(), following };
+        let load = LoadPod { name: shape.name, heard, phases: Mutex::default(), following };
         let heard = load.heard.clone();
         let begun = move || {
             let heard = heard.clone();
             async move {
                 let heard = heard.lock();
                 let ok = heard.seconds.last().is_some_and(|second| second.sdk.ok > 0);
-                Ok(if ok { Ok(()) } else { Err(format!("{} seconds heard, none with an answer", heard.seconds.len())) })
+                Ok(if ok {
+                    Ok(())
+                } else {
+                    Err(format!("{} seconds heard, none with an answer", heard.seconds.len()))
+                })
             }
         };
         stage.kube.until("the load begins", BEGIN_WAIT, begun).await?;
         Ok(load)
     }
 
-    /// Milliseconds since 1970: where a phase begins.
-    pub fn now(&self) -> u64 {
-        wall_ms()
-    }
-
-    /// A phase ends now.
-    pub fn phase(&mut self, name: &str, from: u64) {
-        self.phases.push(Phase { name: name.into(), from, to: wall_ms() });
+    /// Runs a step as a phase of the load.
+    pub async fn during<T, E: std::fmt::Display>(
+        &self,
+        stage: &Stage,
+        name: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let from = wall_ms();
+        let result = stage.steps.step(name, work).await;
+        self.phases.lock().push(Phase { name: name.into(), from, to: wall_ms() });
+        result
     }
 
     /// What was heard so far.
@@ -99,34 +106,39 @@ impl LoadPod {
             let heard = self.heard.lock();
             let Some(last) = heard.seconds.last() else { return Ok(Err("nothing heard".into())) };
             let fine = last.t > from && last.unavailable == 0 && last.stores == stores;
-            let word = || format!("{} stores answer, {} replicas of a shard unavailable", last.stores, last.unavailable);
+            let word = || {
+                format!("{} stores answer, {} replicas of a shard unavailable", last.stores, last.unavailable)
+            };
             Ok(if fine { Ok(()) } else { Err(word()) })
         };
         stage.kube.until("all replicas available", CALM_WAIT, calm).await
     }
 
     /// Ends it and takes its verdict.
-    pub async fn stop(&mut self, stage: &Stage) -> Result<Verdict> {
+    pub async fn stop(&self, stage: &Stage) -> Result<Verdict> {
         let args = ["-n", &stage.kube.namespace, "exec", self.name, "--", "/e2e", "load-stop"];
         let ended = stage.kube.try_run("kubectl", &args, None, STOP_WAIT).await?;
         let text = must("kubectl", &args, ended)?;
         let mut heard = self.heard.lock();
         heard.hear(text.trim());
-        heard.verdict.clone().ok_or_else(|| HarnessError::Other(format!("the load ended without a verdict: {text}")))
+        heard
+            .verdict
+            .clone()
+            .ok_or_else(|| HarnessError::Other(format!("the load ended without a verdict: {text}")))
     }
 
     /// Latencies and failures of every phase.
     pub fn table(&self) -> String {
-        self.heard.lock().table(&self.phases)
+        self.heard.lock().table(&self.phases.lock())
     }
 
     /// What is wrong with its verdict, and the first failures with their phase.
     pub fn problems(&self, verdict: &Verdict, failed_allowed: bool, unavailable_max: usize) -> Vec<String> {
         let mut found = problems(verdict, failed_allowed, unavailable_max);
-        let heard = self.heard.lock();
+        let (heard, phases) = (self.heard.lock(), self.phases.lock());
         if !found.is_empty() {
             for failed in heard.failures.iter().take(5) {
-                let phase = self.phases.iter().find(|phase| failed.t > phase.from && failed.t <= phase.to);
+                let phase = phases.iter().find(|phase| failed.t > phase.from && failed.t <= phase.to);
                 let phase = phase.map(|phase| phase.name.as_str()).unwrap_or("between phases");
                 found.push(format!(
                     "in {phase}: {} {} of {} {} after {} ms: {}",

@@ -67,7 +67,8 @@ impl Machines {
         match self {
             Machines::Own => call(SCRIPT, &[own, number(node)?]).await?,
             Machines::Kind => {
-                let args: Vec<&str> = kind.iter().map(|word| if *word == "NODE" { node } else { word }).collect();
+                let args: Vec<&str> =
+                    kind.iter().map(|word| if *word == "NODE" { node } else { word }).collect();
                 call("docker", &args).await?
             }
             Machines::Unknown => return Ok(Done::Skipped),
@@ -107,7 +108,8 @@ impl Machines {
             Machines::Unknown => return Ok(None),
         };
         let pid = pid_of(&tasks, &id);
-        let pid = pid.ok_or_else(|| HarnessError::Other(format!("{pod}: container {id:?} does not run on {node}")))?;
+        let pid = pid
+            .ok_or_else(|| HarnessError::Other(format!("{pod}: container {id:?} does not run on {node}")))?;
         Ok(Some(Process { node, pid }))
     }
 

@@ -27,7 +27,7 @@ mod steps;
 
 pub use client::Client;
 pub use kube::Kube;
-pub use load_pod::LoadPod;
+pub use load_pod::{LoadPod, LoadShape};
 pub use machine::{Done, Machines};
 pub use stage::Stage;
 pub use steps::Steps;

@@ -97,7 +97,8 @@ pub fn problems(verdict: &Verdict, failed_allowed: bool, unavailable_max: usize)
     let mut found = Vec::new();
     let failed = verdict.sdk.bad() + verdict.resp.bad();
     if failed > 0 && !failed_allowed {
-        let errors: Vec<String> = verdict.errors.iter().map(|(error, count)| format!("{count} x {error}")).collect();
+        let errors: Vec<String> =
+            verdict.errors.iter().map(|(error, count)| format!("{count} x {error}")).collect();
         found.push(format!("{failed} failed requests: {}", errors.join("; ")));
     }
     let wrong = verdict.sdk.wrong + verdict.resp.wrong;
@@ -105,7 +106,11 @@ pub fn problems(verdict: &Verdict, failed_allowed: bool, unavailable_max: usize)
         found.push(format!("{wrong} wrong answers"));
     }
     if verdict.lost_count > 0 {
-        found.push(format!("{} acknowledged writes not read back: {}", verdict.lost_count, verdict.lost.join("; ")));
+        found.push(format!(
+            "{} acknowledged writes not read back: {}",
+            verdict.lost_count,
+            verdict.lost.join("; ")
+        ));
     }
     if verdict.acknowledged == 0 || verdict.read_back == 0 {
         found.push("nothing was written: the load did not work".into());
@@ -114,7 +119,8 @@ pub fn problems(verdict: &Verdict, failed_allowed: bool, unavailable_max: usize)
         None => {}
         Some(sampled) if sampled.shards == 0 => found.push("no store answered /replicas".into()),
         Some(sampled) if sampled.unavailable_max > unavailable_max => {
-            let shown: Vec<String> = sampled.moments.iter().take(3).map(|moment| format!("{moment:?}")).collect();
+            let shown: Vec<String> =
+                sampled.moments.iter().take(3).map(|moment| format!("{moment:?}")).collect();
             found.push(format!(
                 "up to {} unavailable replicas in a shard ({} moments): {}",
                 sampled.unavailable_max,

@@ -37,7 +37,7 @@ pub struct Stage {
 impl Stage {
     /// A cluster with the images on it; nothing is installed.
     pub async fn bare(case: &'static str) -> Result<Stage> {
-        let mut steps = Steps::new(case);
+        let steps = Steps::new(case);
         let (kube, is_own) = steps.step("cluster", connect()).await?;
         let nodes = kube.list(&["nodes"]).await?;
         let machines = Machines::of(&nodes, is_own);
@@ -49,7 +49,7 @@ impl Stage {
 
     /// The same with UNDB installed and ready, in the form that the suite uses.
     pub async fn prepare(case: &'static str) -> Result<Stage> {
-        let mut stage = Stage::bare(case).await?;
+        let stage = Stage::bare(case).await?;
         let started = std::time::Instant::now();
         let result = stage.ensure_installed().await;
         let failure = result.as_ref().err().map(ToString::to_string);
@@ -60,7 +60,7 @@ impl Stage {
         }
     }
 
-    async fn ensure_installed(&mut self) -> Result<()> {
+    async fn ensure_installed(&self) -> Result<()> {
         if !self.is_installed().await? {
             self.install(&[]).await?;
         }
@@ -83,7 +83,15 @@ impl Stage {
 
     /// The definitions, where their chart is one of its own.
     pub async fn install_crds(&self) -> Result<()> {
-        let args = ["-n", &self.kube.namespace, "upgrade", "--install", "undb-crds", CRDS_CHART, "--create-namespace"];
+        let args = [
+            "-n",
+            &self.kube.namespace,
+            "upgrade",
+            "--install",
+            "undb-crds",
+            CRDS_CHART,
+            "--create-namespace",
+        ];
         let ended = self.kube.try_run("helm", &args, None, SETTLE_WAIT).await?;
         super::kube::must("helm", &args, ended).map(|_| ())
     }
@@ -145,7 +153,11 @@ impl Stage {
             let Some(object) = self.kube.find(&[kind, name]).await? else {
                 return Ok(Err(format!("{kind} {name} is not there")));
             };
-            let fine = if kind == "storecluster" { state::stores_settled(&object) } else { state::is_settled(&object) };
+            let fine = if kind == "storecluster" {
+                state::stores_settled(&object)
+            } else {
+                state::is_settled(&object)
+            };
             Ok(if fine { Ok(()) } else { Err(state::shown(&object)) })
         };
         self.kube.until(&format!("{kind} {name} ready"), wait, ask).await
@@ -172,12 +184,18 @@ impl Stage {
 
     /// A Pod of the suite's own, made anew, once it runs.
     pub async fn restart_pod(&self, name: &str, pod: &Value) -> Result<()> {
-        self.kube.kubectl(&["delete", "pod", name, "--ignore-not-found", "--wait", "--grace-period=1"]).await?;
+        self.kube
+            .kubectl(&["delete", "pod", name, "--ignore-not-found", "--wait", "--grace-period=1"])
+            .await?;
         self.kube.apply(pod).await?;
         let ask = || async {
             let pod = self.kube.get(&["pod", name]).await?;
             let phase = pod["status"]["phase"].as_str().unwrap_or_default().to_owned();
-            Ok(if phase == "Running" { Ok(()) } else { Err(format!("{phase} {}", pod["status"]["containerStatuses"])) })
+            Ok(if phase == "Running" {
+                Ok(())
+            } else {
+                Err(format!("{phase} {}", pod["status"]["containerStatuses"]))
+            })
         };
         self.kube.until(&format!("Pod {name} runs"), POD_WAIT, ask).await
     }
@@ -247,9 +265,31 @@ impl Stage {
             let ended = self.kube.try_kubectl_for(&args, Duration::from_secs(200)).await?;
             super::kube::must("kubectl", &args, ended)?;
         }
-        self.kube.kubectl(&["delete", "validatingwebhookconfigurations", "-l", "app.kubernetes.io/name=undb", "--ignore-not-found"]).await?;
-        self.kube.kubectl(&["delete", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/instance=undb", "--ignore-not-found"]).await?;
-        self.kube.kubectl(&["delete", "crd", "-l", "app.kubernetes.io/name=undb-crds", "--ignore-not-found"]).await?;
+        self.kube
+            .kubectl(&[
+                "delete",
+                "validatingwebhookconfigurations",
+                "-l",
+                "app.kubernetes.io/name=undb",
+                "--ignore-not-found",
+            ])
+            .await?;
+        self.kube
+            .kubectl(&[
+                "delete",
+                "clusterroles,clusterrolebindings",
+                "-l",
+                "app.kubernetes.io/instance=undb",
+                "--ignore-not-found",
+            ])
+            .await?;
+        let crds = ["controlplanes", "routers", "stores", "storeclusters", "tables"]
+            .map(|name| format!("{name}.undb.io"));
+        let args: Vec<&str> = ["delete", "crd", "--ignore-not-found"]
+            .into_iter()
+            .chain(crds.iter().map(String::as_str))
+            .collect();
+        self.kube.kubectl(&args).await?;
         Ok(())
     }
 
@@ -271,7 +311,10 @@ impl Stage {
     /// The error with the folder where everything is.
     async fn kept(&self, error: HarnessError) -> HarnessError {
         match keep::everything(&self.kube, self.case).await {
-            Ok(dir) => HarnessError::Other(format!("{error}\nobjects, events and logs are kept in {}", dir.display())),
+            Ok(dir) => HarnessError::Other(format!(
+                "{error}\nobjects, events and logs are kept in {}",
+                dir.display()
+            )),
             Err(problem) => HarnessError::Other(format!("{error}\n(nothing could be kept: {problem})")),
         }
     }
@@ -303,8 +346,10 @@ async fn connect() -> Result<(Kube, bool)> {
 async fn own_environment() -> Result<(PathBuf, PathBuf)> {
     let mut command = Command::new("e2e/cluster/cluster");
     command.arg("env");
-    let text = super::kube::must("e2e/cluster/cluster", &["env"], super::kube::run(command, None, POD_WAIT).await?)?;
-    parse_environment(&text).ok_or_else(|| HarnessError::Other(format!("`e2e/cluster/cluster env` said: {text}")))
+    let text =
+        super::kube::must("e2e/cluster/cluster", &["env"], super::kube::run(command, None, POD_WAIT).await?)?;
+    parse_environment(&text)
+        .ok_or_else(|| HarnessError::Other(format!("`e2e/cluster/cluster env` said: {text}")))
 }
 
 /// `export KUBECONFIG=FILE PATH=DIR:$PATH`

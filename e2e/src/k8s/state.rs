@@ -19,7 +19,8 @@ pub fn shown(object: &Value) -> String {
     let each: Vec<String> = each.collect();
     let name = text(&object["metadata"]["name"]);
     let blocked = blocked(object);
-    let blocked = if blocked.is_empty() { String::new() } else { format!("; blocked by: {}", blocked.join("; ")) };
+    let blocked =
+        if blocked.is_empty() { String::new() } else { format!("; blocked by: {}", blocked.join("; ")) };
     format!("{name}: {}{blocked}; {}", each.join(", "), text(&object["status"]["message"]))
 }
 
@@ -28,7 +29,11 @@ pub fn blocked(object: &Value) -> Vec<String> {
     let all = object["status"]["blockedBy"].as_array().cloned().unwrap_or_default();
     let text = |b: &Value| {
         let shard = b["shard"].as_u64().map(|shard| format!("shard {shard} ")).unwrap_or_default();
-        format!("{shard}{} {}", b["reason"].as_str().unwrap_or_default(), b["message"].as_str().unwrap_or_default())
+        format!(
+            "{shard}{} {}",
+            b["reason"].as_str().unwrap_or_default(),
+            b["message"].as_str().unwrap_or_default()
+        )
     };
     all.iter().map(text).collect()
 }
@@ -49,7 +54,9 @@ pub fn stores_settled(object: &Value) -> bool {
     let wanted = object["spec"]["replicas"].as_u64();
     let status = &object["status"];
     is_settled(object)
-        && ["replicas", "readyReplicas", "updatedReplicas"].iter().all(|field| status[*field].as_u64() == wanted)
+        && ["replicas", "readyReplicas", "updatedReplicas"]
+            .iter()
+            .all(|field| status[*field].as_u64() == wanted)
 }
 
 /// A Pod's Ready condition.

@@ -1,5 +1,6 @@
 //! How long everything took.
 
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// The steps of a case, printed as they end and once more at the end.
@@ -7,13 +8,13 @@ use std::time::{Duration, Instant};
 pub struct Steps {
     case: &'static str,
     started: Instant,
-    done: Vec<(String, Duration)>,
+    done: Mutex<Vec<(String, Duration)>>,
 }
 
 impl Steps {
     /// None yet.
     pub fn new(case: &'static str) -> Steps {
-        Steps { case, started: Instant::now(), done: Vec::new() }
+        Steps { case, started: Instant::now(), done: Mutex::default() }
     }
 
     /// A line of progress.
@@ -23,7 +24,7 @@ impl Steps {
 
     /// Runs a step and says how long it took, also when it fails.
     pub async fn step<T, E: std::fmt::Display>(
-        &mut self,
+        &self,
         name: &str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
@@ -34,24 +35,31 @@ impl Steps {
     }
 
     /// A step that was timed elsewhere.
-    pub fn ended(&mut self, name: &str, took: Duration, failure: Option<String>) {
+    pub fn ended(&self, name: &str, took: Duration, failure: Option<String>) {
         match failure {
             None => self.say(format_args!("{name}: {:.1} s", took.as_secs_f64())),
-            Some(error) => self.say(format_args!("{name}: FAILED after {:.1} s: {error}", took.as_secs_f64())),
+            Some(error) => {
+                self.say(format_args!("{name}: FAILED after {:.1} s: {error}", took.as_secs_f64()))
+            }
         }
-        self.done.push((name.into(), took));
+        self.done.lock().push((name.into(), took));
     }
 
     /// How long a step took, in seconds.
     pub fn seconds(&self, name: &str) -> f64 {
-        let found = self.done.iter().find(|(step, _)| step == name);
+        let done = self.done.lock();
+        let found = done.iter().find(|(step, _)| step == name);
         found.map(|(_, took)| took.as_secs_f64()).unwrap_or_default()
     }
 
     /// `a 1.2 s, b 3.4 s; 5 s in all`.
     pub fn summary(&self) -> String {
-        let each: Vec<String> =
-            self.done.iter().map(|(name, took)| format!("{name} {:.1} s", took.as_secs_f64())).collect();
+        let each: Vec<String> = self
+            .done
+            .lock()
+            .iter()
+            .map(|(name, took)| format!("{name} {:.1} s", took.as_secs_f64()))
+            .collect();
         format!("{}; {:.0} s in all", each.join(", "), self.started.elapsed().as_secs_f64())
     }
 }

@@ -2,7 +2,6 @@
 
 use super::LoadArgs;
 use parking_lot::Mutex;
-use std::path::Path;
 use std::time::{Duration, Instant};
 use undb_sdk::{Client, Options, Table};
 
@@ -26,17 +25,10 @@ impl Bad {
 
 /// How to reach the cluster, from flags and mounted files.
 pub fn options(args: &LoadArgs) -> Result<Options, String> {
-    let mut options = Options::new([args.endpoint.clone()]);
-    if let Some(path) = args.token_file.as_deref() {
-        options = options.token(Some(read(path)?.trim().to_owned()));
-    }
+    let mut options = args.connect.options()?;
     options.timeouts.read = args.deadline();
     options.timeouts.write = args.deadline();
     Ok(options)
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// A table, waited for: the client may be there before the cluster.
@@ -72,11 +64,9 @@ pub struct Resp {
 
 impl Resp {
     pub fn new(args: &LoadArgs, address: &str) -> Result<Resp, String> {
-        let client = redis::Client::open(format!("redis://{address}/")).map_err(|e| format!("{address}: {e}"))?;
-        let password = match args.resp_auth {
-            true => args.token_file.as_deref().map(read).transpose()?.map(|text| text.trim().to_owned()),
-            false => None,
-        };
+        let client =
+            redis::Client::open(format!("redis://{address}/")).map_err(|e| format!("{address}: {e}"))?;
+        let password = if args.resp_auth { args.connect.token()? } else { None };
         Ok(Resp { client, password, idle: Mutex::default(), deadline: args.deadline() })
     }
 
@@ -97,7 +87,10 @@ impl Resp {
                     sent += usize::from(was_sent);
                     let answered = was_sent && !is_broken(&error);
                     if answered || sent > 1 || Instant::now() + RECONNECT_PAUSE >= until {
-                        return (Err(Bad { ambiguous: !answered && sent > 0, text: error.to_string() }), sent > 1);
+                        return (
+                            Err(Bad { ambiguous: !answered && sent > 0, text: error.to_string() }),
+                            sent > 1,
+                        );
                     }
                 }
             }

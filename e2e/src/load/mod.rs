@@ -16,7 +16,7 @@ pub mod report;
 pub mod sampler;
 mod worker;
 
-use std::path::PathBuf;
+use crate::tool::Connect;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -26,15 +26,8 @@ use tokio::sync::watch;
 /// What `e2e load` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadArgs {
-    /// HOST:PORT of an access address
-    #[arg(long, env = "UNDB_ENDPOINT")]
-    pub endpoint: String,
-    /// The token for clients
-    #[arg(long, env = "UNDB_TOKEN_FILE")]
-    pub token_file: Option<PathBuf>,
-    /// Certificates to trust; with it, connections are TLS
-    #[arg(long, env = "UNDB_CA_FILE")]
-    pub ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub connect: Connect,
     /// The table that the SDK writes
     #[arg(long, default_value = "load")]
     pub table: String,
@@ -148,7 +141,8 @@ async fn control(
             stop.send_replace(true);
             if let Ok(text) = verdict.wait_for(Option::is_some).await.map(|text| text.clone()) {
                 // The caller may have gone; then nobody wants it.
-                let _ = stream.get_mut().write_all(format!("{}\n", text.unwrap_or_default()).as_bytes()).await;
+                let _ =
+                    stream.get_mut().write_all(format!("{}\n", text.unwrap_or_default()).as_bytes()).await;
             }
         });
     }

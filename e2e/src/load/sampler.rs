@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_and_an_error_is_not() {
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n[{\"shard\": 5, \"replica\": 7, \"new\": true}]";
+        let answer =
+            b"HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n[{\"shard\": 5, \"replica\": 7, \"new\": true}]";
         let reports = parse(answer).expect("reports");
         assert!(reports.len() == 1 && reports[0].shard == 5 && reports[0].replica == 7);
         assert!(parse(b"HTTP/1.1 404 Not Found\r\n\r\n[]").is_err());
@@ -156,7 +157,8 @@ mod tests {
 
     #[test]
     fn only_more_than_one_unavailable_replica_is_a_moment() {
-        let report = |replica| Report { shard: 1, replica, voters: serde_json::json!([1, 2, 3]), ..Report::default() };
+        let report =
+            |replica| Report { shard: 1, replica, voters: serde_json::json!([1, 2, 3]), ..Report::default() };
         let mut availability = Availability::default();
         availability.observe(Duration::ZERO, (1..=3).map(report).collect());
         availability.observe(Duration::from_secs(3), vec![report(1), report(2)]);

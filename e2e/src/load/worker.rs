@@ -144,7 +144,8 @@ impl Load {
 
     async fn request(&self, via: Via, n: usize, is_write: bool) -> Outcome {
         let key = self.book(via).lock().key(n);
-        let (how, repeated) = if is_write { self.write(via, n, &key).await } else { self.read(via, n, &key).await };
+        let (how, repeated) =
+            if is_write { self.write(via, n, &key).await } else { self.read(via, n, &key).await };
         Outcome { via, is_write, key, took: Duration::ZERO, repeated, how }
     }
 

@@ -1,0 +1,68 @@
+//! A Pod imports the Debian package index and reads it back, through the SDK and through the proxy.
+
+use super::{first, found, manifests};
+use crate::case::import::read_index;
+use crate::case::{Failure, Run};
+use crate::harness::HarnessError;
+use crate::k8s::{Client, Stage, objects};
+use serde_json::json;
+use std::time::Duration;
+
+const CASE: &str = "k8s-data";
+const TABLE: &str = "packages";
+const STANZAS_PER_SECOND: u64 = 500;
+/// From so many seconds on: all of the index.
+const ALL_FROM: Duration = Duration::from_secs(120);
+const WAIT: Duration = Duration::from_secs(1800);
+
+/// Runs the case.
+pub async fn run(run: Run) -> Result<String, Failure> {
+    let stage = Stage::prepare(CASE).await?;
+    let result = play(&stage, run).await;
+    stage.finish(result).await
+}
+
+async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
+    let part =
+        if run.duration >= ALL_FROM { 0 } else { (run.duration.as_secs() * STANZAS_PER_SECOND).max(5000) };
+    let part = part.to_string();
+    stage.steps.step("examples", manifests::examples(stage)).await?;
+    // `SELECT 1` is the table of the import.
+    let tables = json!({"spec": {"proxy": {"tables": ["default", TABLE]}}});
+    stage.kube.patch("router", objects::ROUTER, &tables).await?;
+    let routed = stage.object_settled("router", objects::ROUTER, Duration::from_secs(180));
+    stage.steps.step("proxies with the table", routed).await?;
+    let client = Client::start(stage, &first(stage.nodes().await?)?).await?;
+    let index = package_index().await?;
+    let convert = ["/debian-packages", "convert", "--part", &part, "/dev/stdin"];
+    let rows = stage.steps.step("convert", piped(stage, &client, &convert, &index)).await?;
+    let count = rows.lines().count();
+    let key = "{package}/{version}/{architecture}";
+    let import = ["/undb", "import", "--quiet", "--table", TABLE, "--key", key, "--value", "stanza", "-"];
+    let began = std::time::Instant::now();
+    stage.steps.step("import", piped(stage, &client, &import, &rows)).await?;
+    let rate = count as f64 / began.elapsed().as_secs_f64();
+    let verify = ["/debian-packages", "verify", "--table", TABLE, "--part", &part, "/dev/stdin"];
+    let said = stage.steps.step("read back through the SDK", piped(stage, &client, &verify, &index)).await?;
+    stage.steps.say(said.trim().lines().last().unwrap_or_default());
+    let proxy = format!("{}-proxy.{}.svc:6379", objects::ROUTER, stage.kube.namespace);
+    let compare = ["/e2e", "resp-compare", "--resp", &proxy, "--db", "1"];
+    let said = stage.steps.step("read back through RESP", piped(stage, &client, &compare, &rows)).await?;
+    stage.steps.say(said.trim().lines().last().unwrap_or_default());
+    Ok(format!(
+        "{count} stanzas imported from a Pod at {rate:.0} a second, each equal to its source through SDK and RESP"
+    ))
+}
+
+async fn piped(stage: &Stage, client: &Client, args: &[&str], input: &str) -> Result<String, Failure> {
+    let ended = client.try_exec(stage, args, Some(input), WAIT).await?;
+    if ended.ok { Ok(ended.out) } else { Err(found(format!("{}: {}", args[0], ended.err.trim()))) }
+}
+
+async fn package_index() -> Result<String, Failure> {
+    let dir = tempfile::tempdir().map_err(HarnessError::io("making a directory"))?;
+    let path = dir.path().join("Packages");
+    read_index(&path).await?;
+    let bytes = std::fs::read(&path).map_err(HarnessError::io("reading the index"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
