@@ -18,6 +18,11 @@ Examples:
 
 Roles: meta (what exists), control (decides and repairs), router (tells clients where shards are),
 access (where clients begin), store (keeps data), proxy (Redis and HTTP).
+Values of the file may name environment variables: \"${NAME}\" is replaced by NAME, ${NAME+1} by a
+number and one more, $${ stands for ${ itself; keys and comments stay. A variable that is not set is an
+error with its line. The table [tls] of every role names PEM files; they are read again when they
+change, within 10 seconds and without a restart.
+
 SIGTERM ends a role in order: a store moves its leaders away and flushes first. A second one ends
 it at once.";
 
