@@ -1,7 +1,8 @@
 //! Everything that can be typed. Each command's flags stand in its own file.
 
 use crate::command::{
-    apply, bench, delete, describe, dev, get, import, inspect, kv, run, status, undelete, unsupported,
+    apply, bench, cordon, delete, describe, dev, drain, explain, get, import, inspect, kv, move_replica,
+    remove, run, status, undelete, unsupported,
 };
 use clap::{Parser, Subcommand};
 
@@ -12,6 +13,7 @@ Examples:
   undb kv put greeting 'hello'                write; `undb kv get greeting` reads it back
   undb import --table packages --key package packages.jsonl
   undb status                                 what is where, is it fine, and if not why
+  undb drain store 3 --wait                   move everything from a store; `undb explain store 3`
   undb bench kv --workload a --duration 30    throughput and latencies
 
 `undb help COMMAND` says more; `undb help exit-codes` lists what scripts can rely on.";
@@ -35,6 +37,12 @@ pub enum Command {
     Delete(delete::Args),
     Undelete(undelete::Args),
     Status(status::Args),
+    Explain(explain::Args),
+    Cordon(cordon::Args),
+    Uncordon(cordon::UncordonArgs),
+    Drain(drain::Args),
+    Remove(remove::Args),
+    Move(move_replica::Args),
     Kv(kv::Args),
     Import(Box<import::Args>),
     Bench(bench::Args),

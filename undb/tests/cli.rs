@@ -96,7 +96,7 @@ fn wrong_yaml_is_told_with_line_and_column_before_anything_is_sent() {
 
 #[test]
 fn what_is_not_there_yet_says_so() {
-    for command in ["export", "split", "merge", "drain", "backup"] {
+    for command in ["export", "split", "merge", "migrate", "backup"] {
         let ran = undb(&[command, "--table", "t"]);
         assert_eq!(ran.code, 9, "{command}: {}", ran.stderr);
         assert!(ran.stderr.contains("not supported yet"), "{}", ran.stderr);

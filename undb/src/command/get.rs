@@ -12,13 +12,14 @@ Examples:
   undb get stores -o wide
   undb get shards --table packages
   undb get table packages -o yaml > packages.yaml     `undb apply -f packages.yaml` takes it back
-  undb get storeclusters,tables";
+  undb get storeclusters,tables
+  undb get leases                                     who may have which stores down";
 
-/// List tables, stores, shards or storeclusters
+/// List tables, stores, shards, storeclusters or leases
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// tables, stores, shards or storeclusters; several separated by commas
+    /// tables, stores, shards, storeclusters or leases; several separated by commas
     #[arg(value_name = "KIND")]
     kinds: String,
     /// Only the one of this name or number
@@ -40,6 +41,7 @@ pub enum Kind {
     Stores,
     Shards,
     StoreClusters,
+    Leases,
 }
 
 impl Kind {
@@ -50,8 +52,9 @@ impl Kind {
             "store" | "stores" | "ust" => Ok(Self::Stores),
             "shard" | "shards" => Ok(Self::Shards),
             "storecluster" | "storeclusters" | "usc" => Ok(Self::StoreClusters),
+            "lease" | "leases" => Ok(Self::Leases),
             _ => Err(Failure::usage(format!(
-                "`{text}` is not a kind; write tables, stores, shards or storeclusters"
+                "`{text}` is not a kind; write tables, stores, shards, storeclusters or leases"
             ))),
         }
     }
@@ -63,6 +66,7 @@ impl Kind {
             Self::Stores => "stores",
             Self::Shards => "shards",
             Self::StoreClusters => "storeclusters",
+            Self::Leases => "leases",
         }
     }
 
@@ -72,6 +76,7 @@ impl Kind {
             Self::Stores => STORES,
             Self::Shards => SHARDS,
             Self::StoreClusters => STORE_CLUSTERS,
+            Self::Leases => LEASES,
         }
     }
 }
@@ -187,6 +192,7 @@ const STORES: &[Column] = &[
     wide("ADDRESS", |o| field(o, "/spec/address")),
     wide("MEMORY", |o| bytes_field(o, "/status/memoryBytes")),
     wide("UUID", |o| field(o, "/spec/uuid")),
+    wide("LEASE", |o| field(o, "/status/lease")),
     REASON,
 ];
 
@@ -200,6 +206,17 @@ const SHARDS: &[Column] = &[
     column("KEYS", |o| field(o, "/status/liveKeys")),
     column("SIZE", |o| bytes_field(o, "/status/liveBytes")),
     wide("TERM", |o| field(o, "/status/term")),
+    wide("MOVE", |o| match o.pointer("/status/move/step") {
+        Some(_) => {
+            format!(
+                "{}->{}: {}",
+                field(o, "/status/move/from"),
+                field(o, "/status/move/to"),
+                field(o, "/status/move/step")
+            )
+        }
+        None => "-".into(),
+    }),
     wide("EPOCH", |o| format!("{}.{}", field(o, "/status/epoch/version"), field(o, "/status/epoch/conf"))),
     REASON,
 ];
@@ -211,5 +228,21 @@ const STORE_CLUSTERS: &[Column] = &[
     column("ENGINE", |o| field(o, "/spec/engine/type")),
     column("THRESHOLD", |o| field(o, "/spec/engine/separation/threshold")),
     wide("SIZE", |o| field(o, "/spec/storage/size")),
+    REASON,
+];
+
+const LEASES: &[Column] = &[
+    NAME,
+    column("KIND", |o| field(o, "/spec/kind")),
+    column("PHASE", |o| field(o, "/status/phase")),
+    column("STORES", |o| {
+        let stores = o.pointer("/spec/stores").and_then(Value::as_array);
+        stores.map_or("-".into(), |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    }),
+    column("HOLDER", |o| field(o, "/spec/holder")),
+    column("LEFT", |o| {
+        let left_ms = o.pointer("/status/leftMs").and_then(Value::as_u64);
+        left_ms.map_or("-".into(), |ms| format!("{} s", ms.div_ceil(1000)))
+    }),
     REASON,
 ];

@@ -21,9 +21,6 @@ pub enum Command {
     /// Not supported yet: join two shards
     #[command(hide = true, disable_help_flag = true)]
     Merge(Anything),
-    /// Not supported yet: empty a store before it goes
-    #[command(hide = true, disable_help_flag = true)]
-    Drain(Anything),
     /// Not supported yet: move a table to another StoreCluster
     #[command(hide = true, disable_help_flag = true)]
     Migrate(Anything),
@@ -33,9 +30,6 @@ pub enum Command {
     /// Not supported yet: restore a table
     #[command(hide = true, disable_help_flag = true)]
     Restore(Anything),
-    /// Not supported yet: say why something is as it is
-    #[command(hide = true, disable_help_flag = true)]
-    Explain(Anything),
 }
 
 /// Says that it is not there yet.
@@ -44,11 +38,9 @@ pub fn run(command: &Command) -> Outcome {
         Command::Export(_) => ("export", "`undb kv scan --json` writes a table as JSON lines"),
         Command::Split(_) => ("split", "give a new table splitKeys, or hash partitioning with enough shards"),
         Command::Merge(_) => ("merge", "shards stay as the table was created"),
-        Command::Drain(_) => ("drain", "stop the store: SIGTERM moves its leaders away first"),
         Command::Migrate(_) => ("migrate", "create another table and import into it"),
         Command::Backup(_) => ("backup", "stop the process and copy its directory, or `undb kv scan --json`"),
         Command::Restore(_) => ("restore", "`undb import` reads what `undb kv scan --json` wrote"),
-        Command::Explain(_) => ("explain", "`undb status` and `undb describe` say what is wrong and why"),
     };
     Err(Failure::new(Exit::Unsupported, format!("`undb {name}` is not supported yet; {instead}")))
 }

@@ -1,7 +1,7 @@
 //! What people and the operator ask for: objects in, objects out.
 
-use super::{Control, gate};
 use super::table_spec::parse_stored;
+use super::{Control, gate};
 use tonic::{Request, Response, Status};
 use undb_proto::v1::{self, ErrorCode, meta_command::Op};
 use undb_proto::wire_error;
@@ -121,7 +121,8 @@ impl Control {
                 Ok(format!("storecluster {name} deleted"))
             }
             Kind::Stores => {
-                let message = format!("`undb drain store {name}` empties a store, `undb remove store {name}` ends it");
+                let message =
+                    format!("`undb drain store {name}` empties a store, `undb remove store {name}` ends it");
                 Err(wire_error(ErrorCode::NotSupported, message))
             }
             Kind::Shards | Kind::Leases => {
@@ -173,8 +174,9 @@ impl Kind {
             "storecluster" | "storeclusters" | "usc" => Ok(Self::StoreClusters),
             "lease" | "leases" | "disruptionlease" | "disruptionleases" => Ok(Self::Leases),
             _ => {
-                let message =
-                    format!("`{text}` is not a kind; ask for tables, stores, shards, storeclusters or leases");
+                let message = format!(
+                    "`{text}` is not a kind; ask for tables, stores, shards, storeclusters or leases"
+                );
                 Err(wire_error(ErrorCode::InvalidArgument, message))
             }
         }

@@ -223,7 +223,9 @@ pub(super) fn shard_reason(
         }
         () if record.bootstrapping && shard.replicas.is_empty() => table.condition.clone(),
         () if record.bootstrapping => "Creating: replicas are being made".into(),
-        () if view.leader(shard.shard_id).is_none() => format!("NoLeader: {live} of {} replicas answer", shard.replicas.len()),
+        () if view.leader(shard.shard_id).is_none() => {
+            format!("NoLeader: {live} of {} replicas answer", shard.replicas.len())
+        }
         () if live < table.replication as usize => {
             format!("UnderReplicated: {live} of {} replicas answer", table.replication)
         }

@@ -23,7 +23,8 @@ impl Control {
                 "store" | "stores" | "ust" => explain_store(&view, &plan, number("store", name)?),
                 "table" | "tables" | "utb" => explain_table(&view, &plan, name),
                 other => {
-                    let message = format!("`{other}` cannot be explained; ask for a shard, a store or a table");
+                    let message =
+                        format!("`{other}` cannot be explained; ask for a shard, a store or a table");
                     Err(wire_error(ErrorCode::InvalidArgument, message))
                 }
             }
@@ -127,7 +128,10 @@ fn explain_store(view: &View<'_>, plan: &Plan, id: u64) -> Result<Vec<String>, v
     let (replicas, leaders) = store_counts(view, id);
     let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
     let mut lines = vec![
-        format!("store {id} at {}, StoreCluster {}, zone `{}`", store.address, store.store_cluster, store.zone),
+        format!(
+            "store {id} at {}, StoreCluster {}, zone `{}`",
+            store.address, store.store_cluster, store.zone
+        ),
         format!("is {condition}{reason}; {replicas} replicas, {leaders} leaders"),
     ];
     lines.extend(lease_line(view, id));
@@ -138,7 +142,8 @@ fn explain_store(view: &View<'_>, plan: &Plan, id: u64) -> Result<Vec<String>, v
         lines.push(format!("wanted: no replicas on it, it {why}"));
     }
     if view.lost(id).is_none() && !view.is_target(id) {
-        lines.push("it takes no new replicas now: cordoned, just back, silent, under a lease, or full".into());
+        lines
+            .push("it takes no new replicas now: cordoned, just back, silent, under a lease, or full".into());
     }
     let on = |shard_id: u64| {
         let shard = view.state.shard(shard_id).and_then(|s| s.shard.as_ref());

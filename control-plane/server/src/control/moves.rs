@@ -60,12 +60,14 @@ impl Control {
     async fn cancel_move(&self, epoch: u64, shard_id: u64) -> Result<String, v1::Error> {
         let state = self.0.meta.state();
         let Some(found) = state.replica_move(shard_id) else {
-            let message = format!("no replica of shard {shard_id} is being moved; `undb explain shard {shard_id}`");
+            let message =
+                format!("no replica of shard {shard_id} is being moved; `undb explain shard {shard_id}`");
             return Err(wire_error(ErrorCode::NotFound, message));
         };
-        let step = self.0.heard.read(|heard| {
-            move_step(&View::new(&state, heard, &self.0.settings, self.now()), found)
-        });
+        let step = self
+            .0
+            .heard
+            .read(|heard| move_step(&View::new(&state, heard, &self.0.settings, self.now()), found));
         if !step.is_cancellable() {
             let message = format!(
                 "the move of shard {shard_id} can only be finished: {step}; move the replica back then, from \

@@ -23,19 +23,24 @@ impl Control {
         let epoch = self.owned().map_err(|(error, _)| error)?;
         let id = request.store_id;
         if request.lost && request.action() != StoreAction::StoreRemove {
-            return Err(wire_error(ErrorCode::InvalidArgument, "`lost` goes with the removal of a store only"));
+            return Err(wire_error(
+                ErrorCode::InvalidArgument,
+                "`lost` goes with the removal of a store only",
+            ));
         }
         for _ in 0..ATTEMPTS_MAX {
             let state = self.0.meta.state();
             let Some(known) = state.store(id) else { return Err(no_store(id)) };
             let wanted = match request.action() {
                 StoreAction::Unspecified => {
-                    let message = "this build does not know this action; it is one of cordon, uncordon, drain, remove";
+                    let message =
+                        "this build does not know this action; it is one of cordon, uncordon, drain, remove";
                     return Err(wire_error(ErrorCode::NotSupported, message));
                 }
                 StoreAction::StoreRemove => StoreState::StoreRemoved,
                 _ if known.state() == StoreState::StoreRemoved => {
-                    let message = format!("store {id} is removed for ever; start one with an empty directory");
+                    let message =
+                        format!("store {id} is removed for ever; start one with an empty directory");
                     return Err(wire_error(ErrorCode::Fenced, message));
                 }
                 // Draining is more: it gets nothing new either.
@@ -173,10 +178,10 @@ impl Control {
     /// Why its replicas find no other store, if so.
     fn short_of(&self, id: u64) -> String {
         let state = self.0.meta.state();
-        let plan =
-            self.0.heard.read(|heard| plan_and_waits(&state, heard, &self.0.settings, self.now()));
+        let plan = self.0.heard.read(|heard| plan_and_waits(&state, heard, &self.0.settings, self.now()));
         let holds = |table_id: &u64| {
-            let on = |s: &&v1::ShardRecord| s.shard.iter().flat_map(|s| &s.replicas).any(|r| r.store_id == id);
+            let on =
+                |s: &&v1::ShardRecord| s.shard.iter().flat_map(|s| &s.replicas).any(|r| r.store_id == id);
             state.table_shards(*table_id).iter().any(on)
         };
         let short = plan.short.iter().find(|(table_id, _)| holds(table_id));

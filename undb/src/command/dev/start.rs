@@ -160,9 +160,32 @@ async fn start_store(
     config.raft.heartbeat_ms = 400;
     config.raft.election_min_ms = 2_000;
     config.raft.election_max_ms = 3_000;
-    let running = undb_store::start(config, shutdown.clone()).await.map_err(store_failed)?;
+    let running = undb_store::start(config, shutdown.child()).await.map_err(store_failed)?;
     readiness.register(name.clone(), running.readiness_check());
-    Ok(Part::new(name, shutdown, async move { running.join().await.map_err(store_failed) }))
+    let (part, dir, end) = (name.clone(), directory.path.clone(), shutdown.clone());
+    let join = async move {
+        match running.join().await {
+            // What somebody asked for is no failure: the others go on without it.
+            Err(undb_store::StoreError::Removed { .. }) => {
+                set_aside(&dir, &part);
+                end.begun().await;
+                Ok(())
+            }
+            ended => ended.map_err(store_failed),
+        }
+    };
+    Ok(Part::new(name, shutdown, join))
+}
+
+/// A removed store never returns: its directory is kept under another name, and the next start begins an
+/// empty store in its place.
+fn set_aside(dir: &std::path::Path, name: &str) {
+    let free = (1..).map(|n| dir.join(format!("{name}.removed-{n}"))).find(|path| !path.exists());
+    let Some(aside) = free else { return };
+    match std::fs::rename(dir.join(name), &aside) {
+        Ok(()) => eprintln!("{name} was removed; what it had is in {}", aside.display()),
+        Err(error) => eprintln!("{name} was removed; move its directory away: {error}"),
+    }
 }
 
 /// Waits until the table that is there from the start can be used.
