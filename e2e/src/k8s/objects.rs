@@ -7,7 +7,7 @@ pub const CONTROL_PLANE: &str = "undb";
 /// The StoreCluster of the installation.
 pub const STORES: &str = "default";
 /// The Router of the installation.
-pub const ROUTER: &str = "default";
+pub const ROUTER: &str = "undb";
 /// Label of everything of the suite's own, so that a drain leaves it alone.
 pub const OWN_LABEL: &str = "undb-e2e";
 

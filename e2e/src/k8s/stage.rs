@@ -250,39 +250,18 @@ impl Stage {
 
     /// Removes release, objects and namespace, whatever state they are in.
     pub async fn clear(&self) -> Result<()> {
-        let kinds = "tables,routers,storeclusters,stores,controlplanes";
         if self.kube.find(&["namespace", &self.kube.namespace]).await?.is_some() {
-            let known = self.kube.try_kubectl(&["get", kinds]).await?.ok;
-            if known {
-                // Its finalizer is the operator's, which may be gone.
-                self.kube.kubectl(&["delete", "tables", "--all", "--wait=false"]).await?;
-                for table in self.kube.list(&["tables"]).await? {
-                    let patch = json!({"metadata": {"finalizers": null}});
-                    self.kube.patch("table", &state::name(&table), &patch).await?;
-                }
+            if self.is_installed().await? {
+                self.kube.helm(&["uninstall", RELEASE, "--wait", "--timeout", "100s"]).await?;
             }
+            self.forget_tables().await?;
             let args = ["delete", "namespace", &self.kube.namespace, "--wait", "--timeout=180s"];
             let ended = self.kube.try_kubectl_for(&args, Duration::from_secs(200)).await?;
             super::kube::must("kubectl", &args, ended)?;
         }
-        self.kube
-            .kubectl(&[
-                "delete",
-                "validatingwebhookconfigurations",
-                "-l",
-                "app.kubernetes.io/name=undb",
-                "--ignore-not-found",
-            ])
-            .await?;
-        self.kube
-            .kubectl(&[
-                "delete",
-                "clusterroles,clusterrolebindings",
-                "-l",
-                "app.kubernetes.io/instance=undb",
-                "--ignore-not-found",
-            ])
-            .await?;
+        let kinds = "clusterroles,clusterrolebindings,validatingwebhookconfigurations";
+        let label = "app.kubernetes.io/name=undb-operator";
+        self.kube.kubectl(&["delete", kinds, "-l", label, "--ignore-not-found"]).await?;
         let crds = ["controlplanes", "routers", "stores", "storeclusters", "tables"]
             .map(|name| format!("{name}.undb.io"));
         let args: Vec<&str> = ["delete", "crd", "--ignore-not-found"]
@@ -290,6 +269,21 @@ impl Stage {
             .chain(crds.iter().map(String::as_str))
             .collect();
         self.kube.kubectl(&args).await?;
+        Ok(())
+    }
+
+    /// Takes the finalizer off every table: it is the operator's, which is gone.
+    async fn forget_tables(&self) -> Result<()> {
+        if !self.kube.try_kubectl(&["get", "tables"]).await?.ok {
+            return Ok(());
+        }
+        self.kube.kubectl(&["delete", "tables", "--all", "--wait=false"]).await?;
+        for table in self.kube.list(&["tables"]).await? {
+            let patch = json!({"metadata": {"finalizers": null}});
+            let args = ["patch", "table", &state::name(&table), "--type", "merge", "-p", &patch.to_string()];
+            // One without a finalizer is gone already.
+            self.kube.try_kubectl(&args).await?;
+        }
         Ok(())
     }
 

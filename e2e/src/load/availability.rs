@@ -31,35 +31,17 @@ pub struct Report {
     pub committed_index: u64,
     /// What it has applied.
     pub applied_index: u64,
-    /// The voters as it knows them, of both halves of a joint configuration.
-    pub voters: serde_json::Value,
+    /// The voters as it knows them; of a joint configuration, the outgoing half.
+    pub voters: Vec<u64>,
+    /// The incoming half.
+    pub voters_incoming: Vec<u64>,
     /// What is broken about it.
-    pub fault: serde_json::Value,
+    pub fault: String,
 }
 
 impl Report {
-    fn is_faulty(&self) -> bool {
-        match &self.fault {
-            serde_json::Value::Null | serde_json::Value::Bool(false) => false,
-            serde_json::Value::String(text) => !text.is_empty(),
-            _ => true,
-        }
-    }
-
-    /// Replica ids, however they are nested: `[1, 2]`, `[[1, 2], [2, 3]]`, `[{"replica": 1}]`.
     fn voter_ids(&self) -> BTreeSet<u64> {
-        let mut found = BTreeSet::new();
-        let mut rest = vec![&self.voters];
-        while let Some(value) = rest.pop() {
-            match value {
-                serde_json::Value::Array(items) => rest.extend(items),
-                serde_json::Value::Object(fields) => {
-                    rest.extend(fields.get("replica").or(fields.get("replica_id")));
-                }
-                value => found.extend(value.as_u64()),
-            }
-        }
-        found
+        self.voters.iter().chain(&self.voters_incoming).copied().collect()
     }
 }
 
@@ -108,7 +90,7 @@ impl Availability {
             }
             shard.term = shard.term.max(report.term);
             shard.committed = shard.committed.max(report.committed_index);
-            let (applied, faulty, store) = (report.applied_index, report.is_faulty(), report.store);
+            let (applied, faulty, store) = (report.applied_index, !report.fault.is_empty(), report.store);
             shard.replicas.insert(report.replica, Seen { at: now, applied, faulty, store });
         }
     }
@@ -175,7 +157,7 @@ mod tests {
         let value = json!({
             "store": replica * 10, "shard": 1, "table_id": 1, "replica": replica, "term": 4,
             "leader": 1, "is_leader": replica == 1, "last_index": 5000, "committed_index": applied,
-            "applied_index": applied, "joint": false, "voters": [1, 2, 3], "peers": [], "fault": null,
+            "applied_index": applied, "caught_up": true, "joint": false, "voters": [1, 2, 3], "voters_incoming": [], "peers": [], "fault": "",
         });
         serde_json::from_value(value).expect("a report")
     }
@@ -192,7 +174,8 @@ mod tests {
         assert!(all.without_quorum(at(2000)).is_empty());
         all.observe(at(2100), vec![report(1, 9000), report(3, 9000)]);
         assert!(all.unavailable(at(2100))[&1][0].why.contains("6999 entries behind"));
-        assert_eq!(all.without_quorum(at(4000)), vec![1]);
+        all.observe(at(4000), vec![report(1, 9000)]);
+        assert_eq!(all.without_quorum(at(4100)), vec![1]);
     }
 
     #[test]
@@ -207,7 +190,7 @@ mod tests {
     fn an_old_leader_does_not_bring_back_old_voters() {
         let mut all = Availability::default();
         let mut newer = report(1, 10);
-        (newer.term, newer.voters) = (5, json!([[1, 2], [2, 4]]));
+        (newer.term, newer.voters, newer.voters_incoming) = (5, vec![1, 2], vec![2, 4]);
         all.observe(at(0), vec![newer, report(2, 10), report(1, 10)]);
         let voters: Vec<u64> = all.shards[&1].voters.iter().copied().collect();
         assert_eq!(voters, [1, 2, 4]);

@@ -66,7 +66,7 @@ impl Resp {
     pub fn new(args: &LoadArgs, address: &str) -> Result<Resp, String> {
         let client =
             redis::Client::open(format!("redis://{address}/")).map_err(|e| format!("{address}: {e}"))?;
-        let password = if args.resp_auth { args.connect.token()? } else { None };
+        let password = args.connect.token()?;
         Ok(Resp { client, password, idle: Mutex::default(), deadline: args.deadline() })
     }
 
@@ -133,7 +133,9 @@ impl Resp {
             .set_connection_timeout(Some(Duration::from_secs(1)));
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         if let Some(password) = &self.password {
-            redis::cmd("AUTH").arg(password).exec_async(&mut connection).await?;
+            let auth = redis::cmd("AUTH").arg(password).exec_async(&mut connection).await;
+            // A proxy that asks for no password refuses one; every other command tells.
+            auth.or_else(|e| if is_broken(&e) { Err(e) } else { Ok(()) })?;
         }
         Ok(connection)
     }

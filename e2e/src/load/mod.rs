@@ -34,9 +34,6 @@ pub struct LoadArgs {
     /// HOST:PORT of a proxy; without it all goes through the SDK
     #[arg(long)]
     pub resp: Option<String>,
-    /// The proxy asks for the token
-    #[arg(long)]
-    pub resp_auth: bool,
     /// HOST:PORT that names every store's admin port; without it nothing is sampled
     #[arg(long)]
     pub stores: Option<String>,

@@ -157,8 +157,7 @@ mod tests {
 
     #[test]
     fn only_more_than_one_unavailable_replica_is_a_moment() {
-        let report =
-            |replica| Report { shard: 1, replica, voters: serde_json::json!([1, 2, 3]), ..Report::default() };
+        let report = |replica| Report { shard: 1, replica, voters: vec![1, 2, 3], ..Report::default() };
         let mut availability = Availability::default();
         availability.observe(Duration::ZERO, (1..=3).map(report).collect());
         availability.observe(Duration::from_secs(3), vec![report(1), report(2)]);

@@ -8,6 +8,9 @@ const AT_ONCE: usize = 200;
 /// What `e2e resp-compare` is told; rows come through stdin.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompareArgs {
+    /// The token is the proxy's password
+    #[arg(long, env = "UNDB_TOKEN_FILE")]
+    pub token_file: Option<std::path::PathBuf>,
     /// HOST:PORT of a proxy
     #[arg(long)]
     pub resp: String,
@@ -32,6 +35,11 @@ pub async fn compare(args: CompareArgs) -> Result<String, String> {
     let config =
         redis::AsyncConnectionConfig::new().set_response_timeout(Some(std::time::Duration::from_secs(10)));
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(say)?;
+    if let Some(path) = &args.token_file {
+        let token = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        // A proxy that asks for no password refuses one; the next command tells.
+        let _ = redis::cmd("AUTH").arg(token.trim()).exec_async(&mut connection).await;
+    }
     redis::cmd("SELECT").arg(args.db).exec_async(&mut connection).await.map_err(say)?;
     let mut rows = Vec::new();
     for line in std::io::stdin().lock().lines() {
