@@ -50,7 +50,10 @@ fn values_of_the_first_database_are_checked_like_the_resources() {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &made).expect("written");
     } else {
-        assert!(text == made, "charts/undb/values.schema.json differs from base/spec; run this test with UPDATE=1");
+        assert!(
+            text == made,
+            "charts/undb/values.schema.json differs from base/spec; run this test with UPDATE=1"
+        );
     }
 }
 
@@ -59,7 +62,9 @@ fn the_operator_has_no_right_that_is_not_listed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/undb/templates");
     for file in ["rbac.yaml", "_helpers.tpl"] {
         let text = std::fs::read_to_string(root.join(file)).expect("committed");
-        for line in text.lines().filter(|l| ["verbs:", "resources:", "apiGroups:"].iter().any(|k| l.contains(k))) {
+        for line in
+            text.lines().filter(|l| ["verbs:", "resources:", "apiGroups:"].iter().any(|k| l.contains(k)))
+        {
             assert!(!line.contains('*'), "{file}: {line}");
         }
     }
