@@ -33,6 +33,7 @@ impl Effect {
 /// Does one thing. `cluster_uid`: of the StoreCluster, which holds the leases of its rolls.
 pub async fn perform(world: &dyn World, cluster_uid: &str, action: &Action) -> Result<Effect> {
     match action {
+        Action::FirstOf { alternatives } => return first_of(world, cluster_uid, alternatives).await,
         Action::Restart { targets } => return restart(world, cluster_uid, targets).await,
         Action::Remove { target } => return remove(world, target).await,
         Action::RemoveLost { store, store_id } => return remove_lost(world, store, *store_id).await,
@@ -60,6 +61,23 @@ pub async fn perform(world: &dyn World, cluster_uid: &str, action: &Action) -> R
         _ => plain(world, action).await?,
     }
     Ok(Effect::default())
+}
+
+/// Until one of them is done; what is refused is told.
+async fn first_of(world: &dyn World, cluster_uid: &str, alternatives: &[Action]) -> Result<Effect> {
+    let mut all = Effect::default();
+    for action in alternatives {
+        // Boxed, because an alternative could be a list again.
+        let effect = Box::pin(perform(world, cluster_uid, action)).await?;
+        let is_refused = !effect.denials.is_empty() && effect.stopped.is_none();
+        all.denials.extend(effect.denials);
+        all.events.extend(effect.events);
+        all.stopped = effect.stopped;
+        if !is_refused {
+            break;
+        }
+    }
+    Ok(all)
 }
 
 /// Actions of one call.

@@ -58,6 +58,8 @@ pub enum Action {
     Remove { target: Target },
     /// Disruptive: a store that is gone with its node is given up.
     RemoveLost { store: String, store_id: u64 },
+    /// Disruptive: the first of these that is granted; the others were refused.
+    FirstOf { alternatives: Vec<Action> },
     /// Disruptive in form only: a Pod that has never started goes; budgets do not guard it.
     EvictPending { store: String, pod_uid: String },
     /// Disruptive in form only: its process does not run and never registered, so it keeps nothing.
@@ -72,6 +74,7 @@ impl Action {
             Self::Restart { .. }
                 | Self::Remove { .. }
                 | Self::RemoveLost { .. }
+                | Self::FirstOf { .. }
                 | Self::EvictPending { .. }
                 | Self::EvictUnregistered { .. }
         )
@@ -116,9 +119,18 @@ impl Plan {
         self.waits.push(Wait { store: store.into(), why });
     }
 
-    /// Something disruptive is planned: nothing else may be.
+    /// Something disruptive is planned: nothing else may be. Giving up a lost store holds no lease, so a
+    /// refusal of it keeps nobody else waiting.
     fn is_taken(&self) -> bool {
-        self.actions.iter().any(Action::is_disruptive)
+        self.actions.iter().any(|a| a.is_disruptive() && !matches!(a, Action::RemoveLost { .. }))
+    }
+
+    /// Plans a disruptive action, once `is_taken` said no.
+    fn disrupt(&mut self, action: Action) {
+        match self.actions.iter_mut().find(|a| a.is_disruptive()) {
+            Some(first) => *first = Action::FirstOf { alternatives: vec![first.clone(), action] },
+            None => self.actions.push(action),
+        }
     }
 }
 

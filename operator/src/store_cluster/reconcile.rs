@@ -246,7 +246,7 @@ fn count(action: &Action, effect: &Effect) {
     let source = match action {
         Action::Restart { .. } => Source::Roll,
         Action::Remove { .. } => Source::ScaleIn,
-        Action::RemoveLost { .. } => Source::Replacement,
+        Action::RemoveLost { .. } | Action::FirstOf { .. } => Source::Replacement,
         _ => return,
     };
     for (_, denial) in &effect.denials {

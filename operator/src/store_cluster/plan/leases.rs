@@ -9,7 +9,7 @@
 
 use super::{Action, Plan};
 use crate::gate::Holder;
-use crate::store_cluster::model::{Lease, Observed, State, StoreSeen};
+use crate::store_cluster::model::{Lease, NodeState, Observed, State, StoreSeen};
 use undb_proto::v1::{DisruptionKind, DisruptionPhase as Phase};
 
 pub(super) fn plan(observed: &Observed, now_ms: u64, plan: &mut Plan) {
@@ -31,6 +31,15 @@ pub(super) fn plan(observed: &Observed, now_ms: u64, plan: &mut Plan) {
     }
 }
 
+/// The one lease that we hold for a restart or a removal: until it is gone there is no other.
+pub(super) fn in_hand(observed: &Observed) -> Option<&Lease> {
+    observed.leases().iter().find(|lease| match &lease.holder {
+        Some(Holder::StoreCluster(uid)) => *uid == observed.cluster.uid,
+        Some(Holder::ScaleIn(uid)) => observed.stores.iter().any(|s| s.uid == *uid),
+        _ => false,
+    })
+}
+
 /// What is to become of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -47,7 +56,7 @@ pub(super) fn standing(observed: &Observed, lease: &Lease, now_ms: u64) -> Stand
     let is_wanted = match &lease.holder {
         None => return Standing::Foreign,
         Some(Holder::StoreCluster(uid)) if *uid == observed.cluster.uid => {
-            stores.iter().any(|s| is_restart_wanted(observed, s))
+            stores.iter().any(|s| is_restart_wanted(observed, s) && !is_better_later(observed, lease, s))
         }
         Some(Holder::Eviction(uid)) => {
             let is_there = stores.iter().any(|s| s.live_pod().is_some_and(|p| p.uid == *uid));
@@ -60,12 +69,25 @@ pub(super) fn standing(observed: &Observed, lease: &Lease, now_ms: u64) -> Stand
     if is_wanted { Standing::Wanted } else { Standing::Over }
 }
 
-/// Its Pod is not as it should be, and it is us who restart it.
+/// The store runs, and either has been stopped under this lease already and is outdated anew, or keeps
+/// one waiting that is down and needs the new template to come up. It is given back, and asked for again.
+fn is_better_later(observed: &Observed, lease: &Lease, store: &StoreSeen) -> bool {
+    let is_down = |s: &&StoreSeen| s.name != store.name && !s.is_running() && is_restart_wanted(observed, s);
+    let is_stopped_once = matches!(lease.phase(), Phase::Stopped | Phase::CatchingUp);
+    store.is_running() && (is_stopped_once || observed.stores.iter().any(|s| is_down(&s)))
+}
+
+/// Its Pod is not as it should be, and it is us who restart it. One that leaves is left alone, unless it
+/// must come up to hand its data over.
 pub(super) fn is_restart_wanted(observed: &Observed, store: &StoreSeen) -> bool {
     let cluster = &observed.cluster;
-    let is_ours = cluster.is_rolling && !cluster.is_paused && !store.is_offline && !store.is_deleting;
+    let is_ours = cluster.is_rolling && !cluster.is_paused && !store.is_deleting;
     let is_outdated = store.live_pod().is_some_and(|p| p.template_hash != cluster.template_hash);
-    is_ours && is_outdated && !observed.is_replaced(store)
+    let is_leaving = store.is_offline || observed.is_replaced(store);
+    // A Pod on a node that is away would be ending for as long as that is.
+    let is_bound = store.live_pod().is_some_and(|p| p.unschedulable.is_none());
+    let is_away = is_bound && matches!(store.node.state, NodeState::NotReady { .. } | NodeState::Gone);
+    is_ours && is_outdated && !is_away && !(is_leaving && store.is_running())
 }
 
 fn is_removal_wanted(observed: &Observed, store: &StoreSeen) -> bool {

@@ -33,6 +33,7 @@ fn lost_since_ms(store: &StoreSeen) -> Option<u64> {
     }
     match store.node.state {
         NodeState::NotReady { since_ms } => Some(since_ms),
+        // Nobody knows since when: it counts from when we saw that it does not serve.
         NodeState::Gone => store.not_serving_since_ms,
         NodeState::Ready | NodeState::Unbound => None,
     }
@@ -47,9 +48,12 @@ fn give_up(observed: &Observed, store: &StoreSeen, replacement: &StoreSeen, plan
         // It came back: it leaves in order, since its place is taken.
         return plan.act(Action::TakeOffline { store: store.name.clone() });
     }
+    if lost_since_ms(store).is_none() {
+        return plan.wait(&store.name, "Starting", "its node is back; it leaves once it serves");
+    }
     if replacement.known().is_some_and(|k| k.is_alive) {
-        if !plan.is_taken() {
-            plan.act(Action::RemoveLost { store: store.name.clone(), store_id: known.store_id });
+        if !plan.actions.iter().any(Action::is_disruptive) {
+            plan.disrupt(Action::RemoveLost { store: store.name.clone(), store_id: known.store_id });
         }
     } else {
         let message = format!("{} takes its place and has not registered yet", replacement.name);

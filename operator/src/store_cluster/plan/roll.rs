@@ -1,8 +1,7 @@
 //! Pods that are not as wanted are restarted, one store after the other, each as soon as the gate allows.
 
-use super::leases::{Standing, is_restart_wanted, standing};
+use super::leases::{Standing, in_hand, is_restart_wanted, standing};
 use super::{Action, Plan, Target, scale};
-use crate::gate::Holder;
 use crate::store_cluster::model::{Lease, Observed, Record, State, StoreSeen};
 
 pub(super) fn plan(observed: &Observed, now_ms: u64, plan: &mut Plan) {
@@ -17,15 +16,18 @@ pub(super) fn plan(observed: &Observed, now_ms: u64, plan: &mut Plan) {
         return;
     }
     if let Some(action) = outdated.iter().find_map(|s| unregistered(s)) {
-        return plan.act(action);
+        return plan.disrupt(action);
     }
     if observed.control.is_none() {
         return;
     }
     if let Some(lease) = in_hand(observed) {
+        if standing(observed, lease, now_ms) == Standing::Over {
+            return wait_for(observed, lease, plan);
+        }
         let mut held = outdated.iter().filter(|s| s.store_id().is_some_and(|id| lease.covers(id)));
         match held.find_map(|s| target(s, Some(lease))) {
-            Some(target) => plan.act(Action::Restart { targets: vec![target] }),
+            Some(target) => plan.disrupt(Action::Restart { targets: vec![target] }),
             None => wait_for(observed, lease, plan),
         }
         return;
@@ -38,7 +40,7 @@ pub(super) fn plan(observed: &Observed, now_ms: u64, plan: &mut Plan) {
     if targets.is_empty() {
         plan.wait("", "WaitingForStore", "no store to be restarted is free and registered");
     } else {
-        plan.act(Action::Restart { targets });
+        plan.disrupt(Action::Restart { targets });
     }
 }
 
@@ -52,15 +54,6 @@ fn unregistered(store: &StoreSeen) -> Option<Action> {
         }
         _ => None,
     }
-}
-
-/// The one lease that we hold for a restart or a removal: until it is gone there is no other.
-fn in_hand(observed: &Observed) -> Option<&Lease> {
-    observed.leases().iter().find(|lease| match &lease.holder {
-        Some(Holder::StoreCluster(uid)) => *uid == observed.cluster.uid,
-        Some(Holder::ScaleIn(uid)) => observed.stores.iter().any(|s| s.uid == *uid),
-        _ => false,
-    })
 }
 
 fn wait_for(observed: &Observed, lease: &Lease, plan: &mut Plan) {

@@ -6,7 +6,7 @@
 //! ```
 //! One victim at a time, so that each move has a target.
 
-use super::{Action, Plan, Target};
+use super::{Action, Plan, Target, leases};
 use crate::store_cluster::model::{Mark, Observed, Record, State, StoreSeen};
 use std::collections::BTreeMap;
 
@@ -72,6 +72,7 @@ fn is_leaving_step(action: &Action, name: &str) -> bool {
         | Action::EvictPending { store, .. }
         | Action::EvictUnregistered { store, .. } => store == name,
         Action::Remove { target } => target.store == name,
+        Action::FirstOf { alternatives } => alternatives.iter().any(|a| is_leaving_step(a, name)),
         _ => false,
     }
 }
@@ -137,6 +138,9 @@ fn remove(observed: &Observed, store: &StoreSeen, store_id: u64, plan: &mut Plan
         }
         return;
     }
+    if leases::in_hand(observed).is_some_and(|l| !l.covers(store_id)) {
+        return plan.wait(&store.name, "WaitingForStore", "it leaves when the store under a lease is back");
+    }
     if let Some(pod) = store.live_pod().filter(|_| !plan.is_taken()) {
         // A lease of another kind is brought to its end first.
         let lease = observed.lease_of(store);
@@ -154,7 +158,7 @@ fn remove(observed: &Observed, store: &StoreSeen, store_id: u64, plan: &mut Plan
             is_stopped: !pod.is_running,
             lease: lease.cloned(),
         };
-        plan.act(Action::Remove { target });
+        plan.disrupt(Action::Remove { target });
     }
 }
 
@@ -169,7 +173,7 @@ fn leave_unregistered(observed: &Observed, store: &StoreSeen, plan: &mut Plan) {
         None => clean_up(observed, store, plan),
         Some(pod) if pod.is_terminating || plan.is_taken() => {}
         Some(pod) => match evict_unregistered(name, pod) {
-            Some(action) => plan.act(action),
+            Some(action) => plan.disrupt(action),
             None => plan.wait(name, "NotRegistered", "it runs and has not registered yet"),
         },
     }

@@ -48,8 +48,10 @@ fn make(store: &StoreSeen, plan: &mut Plan) {
 
 /// A store that still has something to give needs its Pod, also while it leaves.
 fn needs_pod(observed: &Observed, store: &StoreSeen) -> bool {
-    if observed.is_replaced(store) {
-        return store.known().is_some_and(|k| k.is_alive && k.state != State::Removed);
+    if observed.is_replaced(store) && !store.is_offline {
+        // Its node may be back, and then it leaves in order.
+        let is_lost = matches!(store.node.state, NodeState::NotReady { .. } | NodeState::Gone);
+        return !is_lost && store.known().is_some_and(|k| k.state != State::Removed);
     }
     match &store.record {
         _ if !store.is_offline => true,

@@ -54,6 +54,14 @@ fn heal(sim: &Sim) {
     world.stores.values_mut().for_each(|s| s.is_node_lost = false);
 }
 
+fn describe(sim: &Sim) -> String {
+    let world = sim.state.lock();
+    let plan = crate::store_cluster::plan::plan(&world.observe(), world.now_ms);
+    let stores: Vec<String> = world.observe().stores.iter().map(|s| format!("{s:?}")).collect();
+    let (leases, shards, records) = (&world.leases, &world.shards, &world.records);
+    format!("{plan:?}\n{}\n{leases:?}\n{shards:?}\n{records:?}", stores.join("\n"))
+}
+
 #[tokio::test]
 async fn whatever_happens_no_step_breaks_a_rule_and_all_comes_right_in_the_end() {
     for seed in 0..300 {
@@ -79,11 +87,7 @@ async fn whatever_happens_no_step_breaks_a_rule_and_all_comes_right_in_the_end()
         }
         heal(&sim);
         let is_settled = settle(&sim, 400).await;
-        if !is_settled {
-            let world = sim.state.lock();
-            let plan = crate::store_cluster::plan::plan(&world.observe(), world.now_ms);
-            panic!("seed {seed}: {:#?}\n{plan:#?}\n{:?}", world.observe(), world.shards);
-        }
+        assert!(is_settled, "seed {seed}: {}", describe(&sim));
     }
 }
 

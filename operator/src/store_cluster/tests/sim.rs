@@ -49,7 +49,7 @@ pub struct SimStore {
     pub is_node_lost: bool,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SimRecord {
     pub name: String,
     pub state: State,
@@ -656,7 +656,7 @@ impl ControlApi for Sim {
         self.ask(|w| {
             let replicas = w.replicas_on(id);
             let is_up = w.is_up(id);
-            let may_go = replicas == 0 || (is_lost && w.may_stop(&[id], false, &[id]));
+            let may_go = replicas == 0 || (is_lost && w.may_stop(&[id], false, &[]));
             let record = w.records.get_mut(&id).ok_or_else(|| api_error(404))?;
             match action {
                 StoreAction::StoreDrain => record.state = State::Draining,
