@@ -23,7 +23,8 @@ const READ_BYTES: usize = 64 * 1024;
 const OUT_BYTES_MAX: usize = 256 * 1024;
 /// First byte of a client that tries TLS; no command begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
-const NO_TLS: &[u8] = b"-ERR this port speaks no TLS: connect with redis://, or set resp_tls in the proxy's configuration\r\n";
+const NO_TLS: &[u8] =
+    b"-ERR this port speaks no TLS: connect with redis://, or set resp_tls in the proxy's configuration\r\n";
 
 /// Finds a table by its name.
 pub type Opener = Box<dyn Fn(String) -> BoxFuture<'static, Result<Arc<dyn Keyspace>, Failure>> + Send + Sync>;

@@ -124,7 +124,9 @@ fn value_of(inner: &str, lookup: &impl Fn(&str) -> Option<String>) -> Result<Str
         return Err(format!("`{name}` is not the name of an environment variable"));
     }
     let value = lookup(name).ok_or_else(|| {
-        format!("the environment variable {name} is not set; set it, or write $${{ for the characters themselves")
+        format!(
+            "the environment variable {name} is not set; set it, or write $${{ for the characters themselves"
+        )
     })?;
     let Some(plus) = plus else { return Ok(value) };
     let number = value.trim().parse::<i64>().ok().zip(plus.trim().parse::<i64>().ok());
@@ -145,7 +147,9 @@ fn quoted(inner: &str, value: &str, quote: Quote) -> Result<String, String> {
             let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'+' | b'-');
             match !value.is_empty() && value.bytes().all(fits) {
                 true => Ok(value.into()),
-                false => Err(format!("the value of {inner} is no number; put \"${{{inner}}}\" between quotes")),
+                false => {
+                    Err(format!("the value of {inner} is no number; put \"${{{inner}}}\" between quotes"))
+                }
             }
         }
     }
@@ -176,14 +180,17 @@ mod tests {
 
     #[test]
     fn references_in_values_are_replaced() {
-        let text = "a = \"${POD}.svc:${N}\" # ${NOT_SET}\nn = ${N}\nm = ${N+1}\nl = ['${POD}', \"$${POD}\"]\n";
+        let text =
+            "a = \"${POD}.svc:${N}\" # ${NOT_SET}\nn = ${N}\nm = ${N+1}\nl = ['${POD}', \"$${POD}\"]\n";
         let want = "a = \"store-0.svc:7\" # ${NOT_SET}\nn = 7\nm = 8\nl = ['store-0', \"${POD}\"]\n";
         assert_eq!(with(text).expect("fits"), want);
     }
 
     #[test]
     fn keys_and_comments_stay() {
-        for text in ["\"${POD}\" = 1\n", "\"${NOT_SET}\".b = 1", "# '${NOT_SET}' \" \na = 1\n", "a = '#' # ${X}"] {
+        for text in
+            ["\"${POD}\" = 1\n", "\"${NOT_SET}\".b = 1", "# '${NOT_SET}' \" \na = 1\n", "a = '#' # ${X}"]
+        {
             assert_eq!(with(text).expect("untouched"), text);
         }
     }

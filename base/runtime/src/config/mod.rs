@@ -77,7 +77,10 @@ mod tests {
         let path = dir.path().join("x.toml");
         std::fs::write(&path, "# one\nlisten = \"${UNDB_TEST_NOT_SET}:1\"\n").expect("write");
         let text = load::<Sample>(&path).expect_err("not set").to_string();
-        assert!(text.contains("x.toml:2:11: the environment variable UNDB_TEST_NOT_SET is not set"), "{text}");
+        assert!(
+            text.contains("x.toml:2:11: the environment variable UNDB_TEST_NOT_SET is not set"),
+            "{text}"
+        );
         std::fs::write(&path, "listen = \"$${A}:1\"\n").expect("write");
         assert_eq!(load::<Sample>(&path).expect("a literal").listen, "${A}:1");
     }

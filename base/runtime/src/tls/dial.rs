@@ -105,7 +105,10 @@ fn problem(error: &io::Error) -> String {
                 "its certificate is not valid yet; check the clocks".into()
             }
             Bad::NotValidForName | Bad::NotValidForNameContext { .. } => {
-                format!("its certificate is not for the name that was dialled ({tls}); dial one of its names, or add this one to it", tls = bad)
+                format!(
+                    "its certificate is not for the name that was dialled ({tls}); dial one of its names, or add this one to it",
+                    tls = bad
+                )
             }
             other => format!("its certificate is not accepted: {other}"),
         },
@@ -121,7 +124,11 @@ fn problem(error: &io::Error) -> String {
 fn refused(alert: AlertDescription) -> String {
     use AlertDescription as A;
     match alert {
-        A::UnknownCA | A::BadCertificate | A::DecryptError | A::CertificateExpired | A::CertificateUnknown => {
+        A::UnknownCA
+        | A::BadCertificate
+        | A::DecryptError
+        | A::CertificateExpired
+        | A::CertificateUnknown => {
             format!("it refuses our certificate ({alert:?}); give one that is valid and of its CA")
         }
         other => format!("it refuses the TLS handshake ({other:?})"),

@@ -188,9 +188,8 @@ fn rpc_config(
     key: &PrivateKeyDer<'static>,
     names: &Names,
 ) -> Result<Arc<ServerConfig>, RuntimeError> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-        .allow_unauthenticated()
-        .build();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).allow_unauthenticated().build();
     let verifier = verifier.or_else(|e| refuse(&names.ca, e.to_string()))?;
     let config = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -234,9 +233,7 @@ fn client_config(
         .map_err(|e| mismatch(&e, names))?
         .with_root_certificates(roots);
     let mut config = match own {
-        Some((chain, key)) => {
-            builder.with_client_auth_cert(chain, key).map_err(|e| mismatch(&e, names))?
-        }
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|e| mismatch(&e, names))?,
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![HTTP_2.to_vec()];

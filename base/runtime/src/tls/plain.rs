@@ -25,9 +25,8 @@ pub(super) async fn answer(mut stream: TcpStream, speaks: Speaks) {
     }
     let refusing = Router::new().fallback(move || async move { refusal(speaks) });
     let service = TowerToHyperService::new(refusing);
-    let served = auto::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let served =
+        auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
     if let Err(error) = served {
         tracing::debug!(error, "a peer without TLS was not told so");
     }
