@@ -1,4 +1,4 @@
-//! A cluster of six processes, one a role, with TLS and a token: it is used through the SDK, the command
+//! A cluster of processes, all six roles and three stores, with TLS and a token: it is used through the SDK, the command
 //! line and Redis over TLS; strangers learn what is missing; its certificates change while it runs.
 
 mod harness;
@@ -17,7 +17,17 @@ use undb_runtime::{Bearer, Credentials, Tls, rpc};
 use undb_sdk::{Client, Options, TlsFiles};
 
 const TOKEN: &str = "correct-horse-battery";
-const ROLES: [&str; 6] = ["meta", "control", "router", "access", "store", "proxy"];
+/// What runs, and at which of the ports.
+const PROCESSES: [(&str, usize); 8] = [
+    ("meta", 0),
+    ("control", 1),
+    ("router", 2),
+    ("access", 3),
+    ("store-1", 4),
+    ("store-2", 7),
+    ("store-3", 8),
+    ("proxy", 5),
+];
 
 type Ca = CertifiedIssuer<'static, KeyPair>;
 
@@ -40,7 +50,7 @@ fn write(dir: &Path, name: &str, text: &str) {
     std::fs::rename(dir.join("next"), dir.join(name)).expect("rename");
 }
 
-/// Six processes; they end with it.
+/// Processes; they end with it.
 struct Cluster {
     processes: Vec<(&'static str, Child)>,
     ports: Vec<u16>,
@@ -63,20 +73,21 @@ impl Cluster {
         identify(dir.path(), ca);
         write(dir.path(), "token", TOKEN);
         let bound: Vec<_> =
-            (0..7).map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+            (0..9).map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
         let ports = bound.iter().map(|l| l.local_addr().expect("bound").port()).collect();
         drop(bound);
         let mut cluster = Self { processes: Vec::new(), ports, dir };
-        for role in ROLES {
-            write(cluster.dir.path(), &format!("{role}.toml"), &cluster.config(role));
-            let log = std::fs::File::create(cluster.dir.path().join(format!("{role}.log"))).expect("a log");
+        for (name, port) in PROCESSES {
+            let role = name.split('-').next().unwrap_or(name);
+            write(cluster.dir.path(), &format!("{name}.toml"), &cluster.config(name, role, port));
+            let log = std::fs::File::create(cluster.dir.path().join(format!("{name}.log"))).expect("a log");
             let process = command()
-                .args(["run", role, "--config", &cluster.file(&format!("{role}.toml"))])
+                .args(["run", role, "--config", &cluster.file(&format!("{name}.toml"))])
                 .env("TLS_DIR", cluster.dir.path())
                 .stdin(Stdio::null())
                 .stderr(log)
                 .spawn();
-            cluster.processes.push((role, process.expect("the binary runs")));
+            cluster.processes.push((name, process.expect("the binary runs")));
         }
         cluster
     }
@@ -89,29 +100,27 @@ impl Cluster {
         self.dir.path().join(name).to_string_lossy().into_owned()
     }
 
-    fn config(&self, role: &str) -> String {
-        let [meta, control, router, access, store, resp, http] =
-            std::array::from_fn(|i| format!("127.0.0.1:{}", self.ports[i]));
-        let own = self.file(role);
+    fn config(&self, name: &str, role: &str, port: usize) -> String {
+        let listen = format!("127.0.0.1:{}", self.ports[port]);
+        let http = format!("127.0.0.1:{}", self.ports[6]);
+        let (own, advertise) = (self.file(name), self.at(port));
         let token_file = self.file("token");
         let with_token = |fields: String| format!("token_file = {token_file:?}\n{fields}\n");
         let (meta_at, control_at) = (self.at(0), self.at(1));
         let fields = match role {
-            "meta" => with_token(format!("listen = {meta:?}\nadvertise = {meta_at:?}\ndir = {own:?}")),
+            "meta" => with_token(format!("listen = {listen:?}\nadvertise = {advertise:?}\ndir = {own:?}")),
             "control" => with_token(format!(
-                "listen = {control:?}\nadvertise = {control_at:?}\nmeta = [{meta_at:?}]\n[tuning]\nstores_expected = 1"
+                "listen = {listen:?}\nadvertise = {advertise:?}\nmeta = [{meta_at:?}]\n[tuning]\nstores_expected = 3"
             )),
-            "router" => with_token(format!("listen = {router:?}\nmeta = [{meta_at:?}]")),
-            "access" => with_token(format!(
-                "listen = {access:?}\nmeta = [{meta_at:?}]\nrouters = [{:?}]",
-                self.at(2)
-            )),
+            "router" => with_token(format!("listen = {listen:?}\nmeta = [{meta_at:?}]")),
+            "access" => {
+                with_token(format!("listen = {listen:?}\nmeta = [{meta_at:?}]\nrouters = [{:?}]", self.at(2)))
+            }
             "store" => format!(
-                "listen = {store:?}\nadvertise = {:?}\ncontrol = [{control_at:?}]\ndir = {own:?}\ntoken = {TOKEN:?}\n",
-                self.at(4)
+                "listen = {listen:?}\nadvertise = {advertise:?}\ncontrol = [{control_at:?}]\ndir = {own:?}\ntoken = {TOKEN:?}\n"
             ),
             _ => with_token(format!(
-                "resp = {resp:?}\nhttp = {http:?}\nendpoints = [{:?}]\nresp_tls = true",
+                "resp = {listen:?}\nhttp = {http:?}\nendpoints = [{:?}]\nresp_tls = true",
                 self.at(3)
             )),
         };
@@ -126,7 +135,11 @@ impl Cluster {
     }
 
     /// Repeats what may fail while the cluster starts or takes new certificates; fails with the logs.
-    async fn until<T, E: std::fmt::Display>(&mut self, what: &str, mut attempt: impl AsyncFnMut(&Self) -> Result<T, E>) -> T {
+    async fn until<T, E: std::fmt::Display>(
+        &mut self,
+        what: &str,
+        mut attempt: impl AsyncFnMut(&Self) -> Result<T, E>,
+    ) -> T {
         let mut last = String::new();
         for _ in 0..300 {
             match attempt(self).await {
@@ -141,9 +154,9 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        for role in ROLES {
-            let log = std::fs::read_to_string(self.dir.path().join(format!("{role}.log")));
-            eprintln!("--- {role}\n{}", log.unwrap_or_default());
+        for (name, _) in PROCESSES {
+            let log = std::fs::read_to_string(self.dir.path().join(format!("{name}.log")));
+            eprintln!("--- {name}\n{}", log.unwrap_or_default());
         }
         panic!("{what}: {last}");
     }
@@ -178,12 +191,11 @@ impl Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn six_processes_with_tls_are_used_and_change_their_certificates() {
+async fn six_roles_with_tls_are_used_and_change_their_certificates() {
     let (old, new) = (ca(), ca());
     let mut cluster = Cluster::start(&old);
-    let table = cluster
-        .until("a table", async |c| Client::connect(c.options()).await?.table("default").await)
-        .await;
+    let table =
+        cluster.until("a table", async |c| Client::connect(c.options()).await?.table("default").await).await;
     cluster.until("a write", async |_| table.put("greeting", "hello").await).await;
     let record = table.get("greeting").await.expect("read").expect("written");
     assert_eq!(&record.value[..], b"hello");
@@ -195,6 +207,11 @@ async fn six_processes_with_tls_are_used_and_change_their_certificates() {
     assert_eq!(&more.value[..], b"words");
 
     from_the_command_line(&cluster);
+    // Three replicas a shard: what was written has gone from store to store.
+    let ca_file = cluster.file("ca.crt");
+    let ran = cluster.undb(&["get", "shards", "-o", "json"], &["--ca-file", &ca_file]);
+    let (shards, voters) = (ran.text().matches("\"term\"").count(), ran.text().matches("\"Voter\"").count());
+    assert!(shards > 0 && voters == 3 * shards, "{}{}", ran.text(), ran.stderr);
     strangers(&cluster).await;
 
     // The CA is replaced: both, then new certificates, then the new one alone.
