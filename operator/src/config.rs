@@ -147,7 +147,8 @@ pub fn store(place: &Place<'_>, settings: &StoreSettings<'_>) -> String {
         "listen": format!("0.0.0.0:{}", Role::Store.port()),
         "advertise": store_address("${POD_NAME}", settings.store_cluster, place.namespace),
         "control": control_addresses(place),
-        "zone": "${POD_ZONE}",
+        // Known when the Pod has a node; the operator writes it then.
+        "zone_file": "/etc/undb-pod/zone",
         "store_cluster": settings.store_cluster,
         "label": "${POD_NAME}",
         // Within the Pod's grace, with time left for the end of the process.

@@ -36,6 +36,10 @@ pub struct Config {
     /// Failure domain; placement puts replicas of one shard into different ones.
     #[serde(default)]
     pub zone: String,
+    /// A file that names the zone, for who learns it only after the process was made; waited for at the
+    /// start until it is not empty, up to a minute. None: `zone` holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone_file: Option<PathBuf>,
     /// Placement class that this store belongs to.
     #[serde(default = "default_store_cluster")]
     pub store_cluster: String,
@@ -224,6 +228,7 @@ impl Config {
             advertise: String::new(),
             control,
             zone: String::new(),
+            zone_file: None,
             store_cluster: default_store_cluster(),
             token: String::new(),
             tls: None,

@@ -42,6 +42,7 @@ mod report;
 mod stats;
 mod wire;
 mod writer;
+mod zone;
 
 pub use config::{Config, EngineConfig, LimitConfig, LogConfig, RaftConfig, ReadBarrier};
 pub use error::StoreError;

@@ -100,8 +100,11 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, StoreE
 }
 
 /// The same with files and time of the caller's.
-pub async fn start_with(config: Config, env: Env, shutdown: Shutdown) -> Result<Running, StoreError> {
+pub async fn start_with(mut config: Config, env: Env, shutdown: Shutdown) -> Result<Running, StoreError> {
     config.validate()?;
+    if let Some(file) = &config.zone_file {
+        config.zone = crate::zone::wait_for(file).await?;
+    }
     let bearer = Bearer::new(Some(&config.token)).map_err(|e| StoreError::Config(format!("token: {e}")))?;
     let tls = config.tls.as_ref().map(Tls::open_server).transpose();
     let tls = tls.map_err(|e| StoreError::Config(e.to_string()))?;

@@ -3,6 +3,7 @@
 use super::{Connector, ControlApi, Ungated};
 use crate::apply;
 use crate::error::{Error, Result};
+use crate::workload::names;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -11,12 +12,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use undb_proto::v1;
+use undb_runtime::{TlsOptions, TlsPem};
+use undb_spec::k8s::ControlPlane;
 use undb_sdk::{Admin, ApplyOutcome, Options, Timeouts};
 
 /// How long the control plane may think. A reconcile comes again, so waiting for long wins nothing.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Port of Access and Admin.
-const ACCESS_PORT: u16 = 7380;
 
 /// Connects by the Secrets that the ControlPlane's controller made.
 pub struct KubeConnector {
@@ -40,9 +41,28 @@ impl KubeConnector {
         Self { client, unsafe_gate_off, known: Mutex::default() }
     }
 
+    /// The certificates of the roles; none where the ControlPlane says that they speak plain.
+    async fn tls(&self, namespace: &str, control_plane: &str) -> Result<Option<TlsPem>> {
+        let objects = Api::<ControlPlane>::namespaced(self.client.clone(), namespace);
+        let object = objects.get_opt(control_plane).await?;
+        if object.is_some_and(|o| !o.spec.tls.enabled) {
+            return Ok(None);
+        }
+        let name = names::tls_secret(control_plane);
+        let secret = self.secret(namespace, &name).await?.ok_or_else(|| missing(name, control_plane))?;
+        let bytes = |key: &str| secret.data.as_ref().and_then(|d| d.get(key)).map(|b| b.0.clone());
+        let ca = bytes("ca.crt").ok_or_else(|| missing(names::tls_secret(control_plane), control_plane))?;
+        Ok(Some(TlsPem { ca, cert: bytes("tls.crt"), key: bytes("tls.key") }))
+    }
+
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>> {
         Ok(Api::<Secret>::namespaced(self.client.clone(), namespace).get_opt(name).await?)
     }
+}
+
+fn missing(name: String, control_plane: &str) -> Error {
+    let remedy = format!("the operator makes it with ControlPlane {control_plane}; see its status");
+    Error::Missing { what: "Secret", name, remedy }
 }
 
 fn text(secret: &Secret, key: &str) -> Option<String> {
@@ -53,22 +73,18 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
 #[async_trait]
 impl Connector for KubeConnector {
     async fn connect(&self, namespace: &str, control_plane: &str) -> Result<Arc<dyn ControlApi>> {
-        let missing = |name: String| Error::Missing {
-            what: "Secret",
-            name,
-            remedy: format!("the operator makes it with ControlPlane {control_plane}; see its status"),
-        };
-        let name = format!("{control_plane}-token");
-        let token = self.secret(namespace, &name).await?.ok_or_else(|| missing(name.clone()))?;
-        let token = text(&token, "token").ok_or_else(|| missing(name))?;
-        let fingerprint = apply::hash(&token);
+        let name = names::token_secret(control_plane);
+        let token = self.secret(namespace, &name).await?.ok_or_else(|| missing(name.clone(), control_plane))?;
+        let token = text(&token, "token").ok_or_else(|| missing(name, control_plane))?;
+        let tls = self.tls(namespace, control_plane).await?;
+        let fingerprint = apply::hash(&(&token, tls.as_ref().map(|t| (&t.ca, &t.cert))));
         let key = (namespace.to_owned(), control_plane.to_owned());
         if let Some(known) = self.known.lock().get(&key).filter(|k| k.fingerprint == fingerprint) {
             return Ok(known.api.clone());
         }
-        let endpoint = format!("{control_plane}-access.{namespace}.svc:{ACCESS_PORT}");
+        let endpoint = names::access_endpoint(control_plane, namespace);
         let timeouts = Timeouts { admin: CALL_TIMEOUT, ..Timeouts::default() };
-        let options = Options::new([endpoint]).token(Some(token)).timeouts(timeouts);
+        let options = Options::new([endpoint]).token(Some(token)).timeouts(timeouts).tls(tls.map(TlsOptions::Pem));
         let admin = AdminApi {
             admin: Admin::new(&options)?,
             namespace: namespace.into(),

@@ -3,9 +3,9 @@
 use super::act::{self, Effect};
 use super::build::{self, Spread};
 use super::kube_world::KubeWorld;
-use super::model::Observed;
+use super::model::{Observed, Why};
 use super::observe::{self, Answers, Children};
-use super::plan::{self, Action, Plan};
+use super::plan::{self, Action, Plan, Wait};
 use super::status::{self, Pass};
 use super::store_status;
 use super::wish::{self, Wish};
@@ -16,8 +16,8 @@ use crate::control::ControlApi;
 use crate::ctx::Ctx;
 use crate::error::{Error, Result};
 use crate::telemetry::{self, Decision, Source};
-use crate::workload::{LABEL_STORE_CLUSTER, Role, headless_service, network_policy};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use crate::workload::{LABEL_STORE_CLUSTER, Role, headless_service, names, network_policy};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -73,7 +73,8 @@ async fn pass(ctx: &Ctx, namespace: &str, parent: &StoreCluster) -> Result<Reque
     let observed = observe::with_zones(observed, &scene.children.nodes, label);
     let config_map = shared(ctx, &scene).await?;
     let now_ms = ctx.clock.now_ms();
-    let plan = plan::plan(&observed, now_ms);
+    let mut plan = plan::plan(&observed, now_ms);
+    hold_without_certificate(ctx, &scene, &mut plan).await?;
     let world = KubeWorld {
         ctx,
         namespace,
@@ -103,6 +104,27 @@ async fn pass(ctx: &Ctx, namespace: &str, parent: &StoreCluster) -> Result<Reque
         Some(error) if !error.is_conflict() && !error.is_too_many_requests() => Err(error),
         _ => Ok(Requeue::requeue(pause(&observed, &plan))),
     }
+}
+
+/// A Pod that starts before its certificate has its name would be refused by the others.
+async fn hold_without_certificate(ctx: &Ctx, scene: &Scene, plan: &mut Plan) -> Result<()> {
+    let is_making = plan.actions.iter().any(|a| matches!(a, Action::CreatePod { .. }));
+    if !is_making || !scene.wish.has_tls {
+        return Ok(());
+    }
+    let (cluster, namespace) = (scene.parent.name_any(), &scene.namespace);
+    let name = names::tls_secret(&scene.wish.instance.control_plane);
+    let secret = api::<Secret>(ctx, namespace).get_opt(&name).await?;
+    let address = names::store_address(&build::store_name(&scene.parent, 0), &cluster, namespace);
+    let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+    if secret.is_some_and(|s| crate::certs::covers(&s, host)) {
+        return Ok(());
+    }
+    plan.actions.retain(|a| !matches!(a, Action::CreatePod { .. }));
+    let message = format!("Secret {name} has no certificate for {host} yet; its ControlPlane makes it");
+    let why = Why { reason: "WaitingForCertificate".into(), message };
+    plan.waits.push(Wait { store: String::new(), why });
+    Ok(())
 }
 
 fn pause(observed: &Observed, plan: &Plan) -> Duration {
