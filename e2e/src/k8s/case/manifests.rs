@@ -44,8 +44,7 @@ pub(super) async fn examples(stage: &Stage) -> Result<(), HarnessError> {
 async fn refusals(stage: &Stage, kube: &Kube) -> Result<usize, Failure> {
     clear(kube).await?;
     kube.kubectl(&["create", "namespace", NAMESPACE]).await?;
-    let docs = std::fs::read_to_string("docs/kubernetes.md")
-        .map_err(HarnessError::io("reading docs/kubernetes.md"))?;
+    let docs = docs()?;
     let list = std::fs::read_dir(WRONG).map_err(HarnessError::io(format!("listing {WRONG}")))?;
     let mut files: Vec<_> = list.flatten().map(|entry| entry.path()).collect();
     files.sort();
@@ -72,6 +71,17 @@ async fn refusals(stage: &Stage, kube: &Kube) -> Result<usize, Failure> {
         )));
     }
     Ok(count)
+}
+
+/// All pages, one behind the other.
+fn docs() -> Result<String, HarnessError> {
+    let mut all = String::new();
+    for entry in std::fs::read_dir("docs").map_err(HarnessError::io("listing docs"))?.flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "md") {
+            all += &std::fs::read_to_string(entry.path()).map_err(HarnessError::io("reading a page"))?;
+        }
+    }
+    Ok(all)
 }
 
 async fn clear(kube: &Kube) -> Result<(), HarnessError> {
