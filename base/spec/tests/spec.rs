@@ -204,3 +204,28 @@ fn the_schema_can_be_generated() {
     let schema = serde_json::to_string(&schemars::schema_for!(undb_spec::TableSpec)).expect("json");
     assert!(schema.contains("splitKeys") && schema.contains("deletionPolicy"), "{schema}");
 }
+
+#[test]
+fn what_only_kubernetes_has_is_typed_and_warned_about() {
+    let of = |spec: &str| {
+        format!("kind: StoreCluster\napiVersion: undb.io/v1alpha1\nmetadata: {{name: s}}\nspec:\n{spec}")
+    };
+    let text = of(
+        "  image: undb:1\n  updateStrategy: {type: OnDelete}\n  replacementPolicy: {mode: Automatic}\n  paused: true\n",
+    );
+    let parsed = parse_yaml(&text, "t.yaml").expect("fits").remove(0);
+    let named: Vec<&str> = parsed.warnings.iter().filter_map(|w| w.split(' ').next()).collect();
+    // Automatic is the default: nobody is misled by it.
+    assert_eq!(named, ["spec.image", "spec.updateStrategy", "spec.paused"]);
+    assert_eq!(parse_json(&parsed.object.to_json()).expect("our own").object, parsed.object);
+    for (spec, want) in [
+        ("  updateStrategy: {type: Soon}\n", "t.yaml:5:"),
+        ("  updateStrategy: {typ: OnDelete}\n", "unknown field `typ`"),
+        ("  controlPlaneRef: undb\n", "t.yaml:5:"),
+        ("  resources: {limits: {memory: lots}}\n", "`lots` is not an amount"),
+        ("  scaleInPolicy: {}\n", "unknown field `scaleInPolicy`"),
+    ] {
+        let text = refused(&of(spec));
+        assert!(text.contains(want), "{spec} -> {text}");
+    }
+}
