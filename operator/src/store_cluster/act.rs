@@ -251,7 +251,13 @@ async fn finish(world: &dyn World, lease: &Lease, stores: &[String]) -> Result<E
             return Ok(Effect::default());
         }
     }
-    match gate::finish(control(world)?, &lease.raw).await? {
+    let seal = async |mark: String| {
+        for store in stores {
+            world.seal_fence(store, &mark).await?;
+        }
+        Ok(())
+    };
+    match gate::finish(control(world)?, &lease.raw, seal).await? {
         Finished::Gone => Ok(Effect::default()),
         Finished::NotYet(denial) => {
             let denials = stores.iter().map(|s| (s.clone(), denial.clone())).collect();

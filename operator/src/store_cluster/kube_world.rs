@@ -135,6 +135,10 @@ impl World for KubeWorld<'_> {
         fence::close(self.ctx, self.namespace, store).await
     }
 
+    async fn seal_fence(&self, store: &str, mark: &str) -> Result<()> {
+        fence::seal(self.ctx, self.namespace, store, mark).await
+    }
+
     async fn create_pod(&self, store: &str) -> Result<()> {
         self.create(&build::pod(self.store(store)?, self.wish, self.config_map, self.spread)?).await
     }

@@ -299,8 +299,21 @@ async fn report(ctx: &Ctx, scene: &Scene, pass: &Pass<'_>) -> Result<()> {
     let before = scene.parent.status.clone().unwrap_or_default();
     let status = status::of_cluster(pass, &before);
     announce(ctx, &scene.parent, &before, &status).await;
+    measure(scene, &status.conditions, pass.now_ms);
     let written = apply::patch_status::<StoreCluster, _>(ctx, &scene.parent, scene.parent.status.as_ref(), &status).await;
     ignore_gone(written)
+}
+
+/// For how long it has been refused, and for how long nobody has answered.
+fn measure(scene: &Scene, conditions: &[undb_spec::k8s::Condition], now_ms: u64) {
+    let since = |type_: &str, status: &str| {
+        let found = conditions::find(conditions, type_).filter(|c| c.status == status);
+        let since_ms = found.map_or(now_ms, |c| conditions::time_ms(&c.last_transition_time));
+        Duration::from_millis(now_ms.saturating_sub(since_ms))
+    };
+    telemetry::blocked(&scene.namespace, &scene.parent.name_any(), since("DisruptionAllowed", "False"));
+    let control_plane = &scene.wish.instance.control_plane;
+    telemetry::observed(&scene.namespace, control_plane, since("Available", "Unknown"));
 }
 
 /// An object that went, or came anew, while its status was written.

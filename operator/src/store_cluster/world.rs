@@ -27,6 +27,8 @@ pub trait World: Send + Sync {
     async fn fence(&self, store: &str) -> Result<Option<Fence>>;
     async fn open_fence(&self, store: &str, resource_version: &str) -> Result<()>;
     async fn close_fence(&self, store: &str) -> Result<()>;
+    /// Closes it for everybody who has read it before, too.
+    async fn seal_fence(&self, store: &str, mark: &str) -> Result<()>;
 
     async fn create_pod(&self, store: &str) -> Result<()>;
     async fn write_zone(&self, store: &str, pod_uid: &str, zone: &str) -> Result<()>;

@@ -1,5 +1,6 @@
 //! Claims about what is planned and done for a StoreCluster.
 
+mod calls;
 mod drive;
 mod model;
 mod scenarios;
