@@ -67,14 +67,35 @@ pub async fn open(ctx: &Ctx, namespace: &str, store: &str, resource_version: &st
 
 /// Lets nobody evict it any more. Always allowed; a fence that is gone is made by the reconcile.
 pub async fn close(ctx: &Ctx, namespace: &str, store: &str) -> Result<()> {
+    close_by(ctx, namespace, store, None).await
+}
+
+/// Closes it, and writes it even if it is closed already, once a mark: whoever read it before cannot open it
+/// any more.
+///
+/// IMPORTANT: before a lease ends, once its phase is CATCHING_UP; the mark names that moment. A lease that was
+/// granted and never used leaves its fence closed and unwritten; an operator that slept since the gate's yes
+/// would open it by the version that it remembers, when another store may be down.
+pub async fn seal(ctx: &Ctx, namespace: &str, store: &str, mark: &str) -> Result<()> {
+    close_by(ctx, namespace, store, Some(mark)).await
+}
+
+/// On a fence: the mark of its last seal.
+const SEALED: &str = "undb.io/sealed";
+
+async fn close_by(ctx: &Ctx, namespace: &str, store: &str, mark: Option<&str>) -> Result<()> {
     let mut tries_left = CLOSE_TRIES;
     loop {
         let mut fence = match existing(ctx, namespace, store).await {
             Err(Error::Missing { .. }) => return Ok(()),
             found => found?,
         };
-        if is_closed(&fence) {
+        let sealed = fence.annotations().get(SEALED).map(String::as_str);
+        if is_closed(&fence) && (mark.is_none() || mark == sealed) {
             return Ok(());
+        }
+        if let Some(mark) = mark {
+            fence.annotations_mut().insert(SEALED.into(), mark.to_owned());
         }
         shape(&mut fence, Gate::Closed);
         let replaced =

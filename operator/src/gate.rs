@@ -182,18 +182,27 @@ pub async fn step(
     control.disruption_status(request).await
 }
 
-/// Ends a lease whose fences are closed. True: it is gone; false: its stores are not proven up yet.
-pub async fn finish(control: &dyn ControlApi, lease: &DisruptionLease) -> Result<Finished> {
-    // One that still drains is simply called off, unless it has lapsed.
+/// Ends a lease whose fences are closed. True: it is gone; false: its stores are not proven up yet. `seal`
+/// writes the fences under a mark, between the last moment in which the gate could have said yes under this
+/// lease and its end: see [`crate::fence::seal`].
+pub async fn finish(
+    control: &dyn ControlApi,
+    lease: &DisruptionLease,
+    seal: impl AsyncFnOnce(String) -> Result<()>,
+) -> Result<Finished> {
+    // One that still drains is simply called off, unless it has lapsed: nobody was told yes under it.
     if lease.phase() == Phase::Draining
         && let Ok(response) = control.release(lease.lease_id, lease.token).await
         && response.done
     {
         return Ok(Finished::Gone);
     }
+    let mut since_ms = lease.phase_since_ms;
     if lease.phase() != Phase::CatchingUp {
-        step(control, lease, Phase::CatchingUp, &[]).await?;
+        let response = step(control, lease, Phase::CatchingUp, &[]).await?;
+        since_ms = response.lease.map_or(since_ms, |l| l.phase_since_ms);
     }
+    seal(format!("{}-{since_ms}", lease.lease_id)).await?;
     let response = control.release(lease.lease_id, lease.token).await?;
     Ok(if response.done { Finished::Gone } else { Finished::NotYet(Denial::of(&response)) })
 }

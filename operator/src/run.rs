@@ -12,7 +12,7 @@ use crate::control::KubeConnector;
 use crate::ctx::Ctx;
 use crate::elector::{self, Elector, Leadership, Terms};
 use crate::error::{Error, Result};
-use crate::{telemetry, webhook};
+use crate::{control_plane, router, store_cluster, table, telemetry, webhook};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, CustomResourceExt};
 use std::future::Future;
@@ -54,8 +54,13 @@ pub enum Failure {
 type Controller = (&'static str, Pin<Box<dyn Future<Output = Result<()>> + Send>>);
 
 /// All of them, to be polled by the leader only.
-fn controllers(_ctx: &Arc<Ctx>, _shutdown: &Shutdown) -> Vec<Controller> {
-    Vec::new()
+fn controllers(ctx: &Arc<Ctx>, shutdown: &Shutdown) -> Vec<Controller> {
+    vec![
+        ("ControlPlane", Box::pin(control_plane::run(ctx.clone(), shutdown.clone()))),
+        ("StoreCluster", Box::pin(store_cluster::run(ctx.clone(), shutdown.clone()))),
+        ("Router", Box::pin(router::run(ctx.clone(), shutdown.clone()))),
+        ("Table", Box::pin(table::run(ctx.clone(), shutdown.clone()))),
+    ]
 }
 
 /// Runs until told to end, or until leadership is lost.

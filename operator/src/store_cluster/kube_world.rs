@@ -17,7 +17,13 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use undb_spec::k8s::{Store, StoreCluster};
+
+/// A fence that was just opened refuses until a controller has counted it anew, which takes moments. The
+/// gate's yes is good for seconds; after these tries it is asked again.
+const EVICT_TRIES: u32 = 8;
+const EVICT_PAUSE: Duration = Duration::from_millis(250);
 
 /// One StoreCluster, for one pass.
 pub struct KubeWorld<'a> {
@@ -163,9 +169,14 @@ impl World for KubeWorld<'_> {
             ..DeleteParams::default()
         };
         let params = EvictParams { delete_options: Some(delete), post_options: PostParams::default() };
-        match api::<Pod>(self.ctx, self.namespace).evict(store, &params).await.map_err(Error::from) {
-            Err(error) if error.is_not_found() => Ok(()),
-            outcome => outcome.map(|_| ()),
+        let mut tries_left = EVICT_TRIES;
+        loop {
+            match api::<Pod>(self.ctx, self.namespace).evict(store, &params).await.map_err(Error::from) {
+                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) if error.is_too_many_requests() && tries_left > 0 => tries_left -= 1,
+                outcome => return outcome.map(|_| ()),
+            }
+            tokio::time::sleep(EVICT_PAUSE).await;
         }
     }
 

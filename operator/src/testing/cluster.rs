@@ -5,6 +5,7 @@ use super::pdb;
 use super::request::{Call, Key, Verb, labels_match};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// An error answer of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,13 +34,15 @@ pub struct Change {
     pub version: u64,
     pub key: Key,
     pub kind: &'static str,
-    pub object: Value,
+    pub object: Arc<Value>,
+    /// What it was, if it was.
+    pub before: Option<Arc<Value>>,
 }
 
 /// Everything that is stored.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    objects: BTreeMap<Key, Value>,
+    objects: BTreeMap<Key, Arc<Value>>,
     applied: BTreeMap<(Key, String, String), Value>,
     pub history: Vec<Change>,
     pub version: u64,
@@ -69,13 +72,13 @@ fn conflict(key: &Key, why: &str) -> Refusal {
 
 impl Cluster {
     pub fn get(&self, key: &Key) -> Option<Value> {
-        self.objects.get(key).cloned()
+        self.objects.get(key).map(|object| object.as_ref().clone())
     }
 
     /// All that `key` covers, by name.
     pub fn all(&self, key: &Key) -> Vec<(Key, Value)> {
         let covered = self.objects.iter().filter(|(k, _)| key.covers(k));
-        covered.map(|(k, v)| (k.clone(), v.clone())).collect()
+        covered.map(|(k, v)| (k.clone(), v.as_ref().clone())).collect()
     }
 
     /// Every object as it was at a version.
@@ -85,7 +88,7 @@ impl Cluster {
             if change.kind == "DELETED" {
                 then.remove(&change.key);
             } else {
-                then.insert(change.key.clone(), change.object.clone());
+                then.insert(change.key.clone(), change.object.as_ref().clone());
             }
         }
         then.into_iter().collect()
@@ -110,17 +113,21 @@ impl Cluster {
             meta["uid"] = json!(format!("uid-{}", self.uids));
             meta["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
-        self.objects.insert(key.clone(), object.clone());
-        self.history.push(Change { version: self.version, key: key.clone(), kind, object });
+        let object = Arc::new(object);
+        let before = self.objects.insert(key.clone(), object.clone());
+        self.history.push(Change { version: self.version, key: key.clone(), kind, object, before });
     }
 
     fn forget(&mut self, key: &Key) {
-        let Some(mut object) = self.objects.remove(key) else { return };
+        let Some(before) = self.objects.remove(key) else { return };
+        let mut object = before.as_ref().clone();
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.applied.retain(|(k, _, _), _| k != key);
         let uid = object["metadata"]["uid"].clone();
-        self.history.push(Change { version: self.version, key: key.clone(), kind: "DELETED", object });
+        let (object, before) = (Arc::new(object), Some(before));
+        let change = Change { version: self.version, key: key.clone(), kind: "DELETED", object, before };
+        self.history.push(change);
         self.collect_garbage(&uid);
     }
 
@@ -128,6 +135,10 @@ impl Cluster {
     fn collect_garbage(&mut self, uid: &Value) {
         let mut orphans = Vec::new();
         for (key, object) in &mut self.objects {
+            if !object["metadata"]["ownerReferences"].is_array() {
+                continue;
+            }
+            let object = Arc::make_mut(object);
             let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() else { continue };
             let count = owners.len();
             owners.retain(|owner| owner["uid"] != *uid);
@@ -139,7 +150,7 @@ impl Cluster {
     }
 
     fn delete_now(&mut self, key: &Key) {
-        let Some(mut object) = self.objects.get(key).cloned() else { return };
+        let Some(mut object) = self.get(key) else { return };
         let finalizers = object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
         if finalizers || (self.pods_linger && key.plural == "pods") {
             if object["metadata"]["deletionTimestamp"].is_null() {
@@ -155,7 +166,7 @@ impl Cluster {
     pub fn finish_pod(&mut self, namespace: &str, name: &str) {
         let key = Key::new("pods", namespace, name);
         let deleted = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
-        assert!(self.objects.get(&key).is_some_and(deleted), "{name} is not being deleted");
+        assert!(self.get(&key).as_ref().is_some_and(deleted), "{name} is not being deleted");
         self.forget(&key);
     }
 

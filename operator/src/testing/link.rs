@@ -132,6 +132,20 @@ impl Link {
         self.state.lock().calls.clear();
     }
 
+    /// A call of the same process to something else than the API server, by its name: resource
+    /// `NAME.control`, a write unless it only looks.
+    pub fn take_outside(&self, name: &str) -> Option<Fault> {
+        let looks = ["status", "list", "get"].contains(&name);
+        let key = super::Key::new(&format!("{name}.control"), "", "");
+        self.take(&Call {
+            verb: if looks { super::Verb::Get } else { super::Verb::Create },
+            target: super::Target { key, subresource: String::new(), version: String::new() },
+            query: Default::default(),
+            content_type: String::new(),
+            body: serde_json::Value::Null,
+        })
+    }
+
     /// Notes a call and says what happens to it.
     pub(super) fn take(&self, call: &Call) -> Option<Fault> {
         let mut state = self.state.lock();
@@ -139,11 +153,10 @@ impl Link {
             return Some(Fault::Unreachable);
         }
         state.calls.push(call.clone());
-        let counts = if state.writes_only {
-            call.verb.writes()
-        } else {
-            call.verb != super::request::Verb::Watch
-        };
+        // Events are told to nobody who decides.
+        let is_event = call.target.key.plural == "events";
+        let counts = !is_event
+            && if state.writes_only { call.verb.writes() } else { call.verb != super::request::Verb::Watch };
         if let (true, Some((left, done))) = (counts, state.dies) {
             if left == 0 {
                 state.dead = true;

@@ -11,11 +11,12 @@
 //! one. No schemas, no versions of an API, no admission but the one above.
 //!
 //! Where to look: a path -> `request`; what a verb does -> `cluster`; apply and merge -> `patch`;
-//! evictions -> `pdb`; watches -> `watch`; faults -> `link`.
+//! evictions -> `pdb`; watches -> `watch`; faults -> `link`; a control plane to go with it -> `gate`.
 
 #![allow(unused_imports, dead_code)] // what a test module needs differs
 
 mod cluster;
+mod gate;
 mod link;
 mod patch;
 mod pdb;
@@ -24,6 +25,7 @@ mod serve;
 mod watch;
 
 pub use cluster::Cluster;
+pub use gate::{FakeGate, FakeStore, store_pods};
 pub use link::{Fault, Link};
 pub use request::{Call, Key, Target, Verb};
 pub use cluster::Refusal;

@@ -12,8 +12,8 @@ fn line(kind: &str, object: &Value) -> Bytes {
 }
 
 /// What a watcher is told of a change: an object that leaves its selection looks deleted to it.
-fn told(call: &Call, change: &Change, before: Option<&Value>) -> Option<Bytes> {
-    let matched = before.is_some_and(|object| chosen(call, object));
+fn told(call: &Call, change: &Change) -> Option<Bytes> {
+    let matched = change.before.as_ref().is_some_and(|object| chosen(call, object));
     let matches = chosen(call, &change.object) && change.kind != "DELETED";
     let kind = match (matched, matches) {
         (false, false) => return None,
@@ -27,17 +27,10 @@ fn told(call: &Call, change: &Change, before: Option<&Value>) -> Option<Bytes> {
 fn lines(server: &ApiServer, call: &Call, from: u64) -> (Vec<Bytes>, u64) {
     let visible = server.visible();
     let lines = server.with(|cluster| {
-        let news: Vec<(usize, &Change)> = cluster
-            .history
-            .iter()
-            .enumerate()
-            .filter(|(_, c)| c.version > from && c.version <= visible && call.target.key.covers(&c.key))
-            .collect();
-        let before = |at: usize, change: &Change| {
-            let earlier = cluster.history[..at].iter().rev().find(|c| c.key == change.key);
-            earlier.filter(|c| c.kind != "DELETED").map(|c| c.object.clone())
-        };
-        news.iter().filter_map(|(at, change)| told(call, change, before(*at, change).as_ref())).collect()
+        let first = cluster.history.partition_point(|change| change.version <= from);
+        let news = cluster.history[first..].iter().take_while(|change| change.version <= visible);
+        let covered = news.filter(|change| call.target.key.covers(&change.key));
+        covered.filter_map(|change| told(call, change)).collect()
     });
     (lines, visible.max(from))
 }
