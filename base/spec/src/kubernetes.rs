@@ -173,10 +173,6 @@ pub enum OnTimeout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DisruptionPolicySpec {
-    /// How old an observation of a shard may be to count; unset: the control plane's own, 15.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 300))]
-    pub freshness_seconds: Option<u32>,
     /// Whether an eviction begins a restart in order; the PDBs refuse it while it is not safe in any case.
     #[serde(default)]
     pub eviction_webhook: EvictionWebhook,

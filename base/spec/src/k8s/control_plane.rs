@@ -152,10 +152,10 @@ pub struct ControlPlaneVolumeRetentionSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningSpec {
-    /// Seconds of silence until nothing new is placed on it.
+    /// Seconds of silence until nothing new is placed on it; unset: 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disconnected_seconds: Option<u32>,
-    /// Seconds of silence until its replicas are made again elsewhere.
+    /// Seconds of silence until its replicas are made again elsewhere; unset: 1800.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_seconds: Option<u32>,
 }

@@ -58,7 +58,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(CP, "spec.metadata.storage", NOT_SHRUNK, "a volume cannot shrink; leave the size as it was created").field(".size"),
     rule(CP, "spec.metadata.storage", KEPT_CLASS, "the StorageClass cannot be changed; members keep their volumes").field(".class"),
     rule(CP, "spec.tls.enabled", "self == oldSelf", "TLS cannot be switched on or off later: processes of both kinds would not understand each other; create another ControlPlane"),
-    rule(CP, "spec.tuning", "!has(self.disconnectedSeconds) || !has(self.downSeconds) || self.disconnectedSeconds < self.downSeconds", "a store is disconnected before it is down; write downSeconds greater than disconnectedSeconds").field(".downSeconds"),
+    rule(CP, "spec.tuning", "(has(self.disconnectedSeconds) ? self.disconnectedSeconds : 20) < (has(self.downSeconds) ? self.downSeconds : 1800)", "a store is disconnected before it is down; write downSeconds (1800 if unset) greater than disconnectedSeconds (20 if unset)").field(".downSeconds"),
     rule(CP, "spec.metadata.resources", RESOURCES, RESOURCES_MESSAGE),
     rule(CP, "spec.control.resources", RESOURCES, RESOURCES_MESSAGE),
     rule(CP, "spec.access.resources", RESOURCES, RESOURCES_MESSAGE),
