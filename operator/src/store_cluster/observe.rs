@@ -87,10 +87,32 @@ fn by_store<K: Resource>(objects: Vec<K>) -> HashMap<String, K> {
     objects.into_iter().filter_map(|o| Some((store(&o)?, o))).collect()
 }
 
-/// Both answers or none.
+/// All answers or none.
 pub async fn ask(control: &Arc<dyn ControlApi>) -> Result<Answers> {
-    let (status, leases) = tokio::try_join!(control.status(), control.list())?;
+    let (mut status, leases, all) =
+        tokio::try_join!(control.status(), control.list(), control.get("stores", "", ""))?;
+    // The status is about those that are there; that one is fenced for ever is what a scale-in waits for.
+    status.stores.extend(all.iter().filter_map(|json| removed(json)));
     Ok(Answers { status, leases })
+}
+
+/// A store object of the control plane, if it says that it was removed.
+fn removed(json: &str) -> Option<v1::StoreStatus> {
+    let object: serde_json::Value = serde_json::from_str(json).ok()?;
+    let text = |path: &str| object.pointer(path).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
+    if text("/status/state") != "Removed" {
+        return None;
+    }
+    let record = v1::StoreRecord {
+        store_id: text("/metadata/name").parse().ok()?,
+        address: text("/spec/address"),
+        zone: text("/spec/zone"),
+        store_cluster: text("/spec/storeCluster"),
+        state: StoreState::StoreRemoved as i32,
+        ..v1::StoreRecord::default()
+    };
+    let replicas = object.pointer("/status/replicas").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    Some(v1::StoreStatus { store: Some(record), replicas, ..v1::StoreStatus::default() })
 }
 
 /// Puts it together. Pure.
@@ -283,4 +305,46 @@ pub fn zones_up(nodes: &HashMap<String, Node>, label: &str) -> usize {
     };
     let zones = nodes.values().filter(is_up).filter_map(|n| n.labels().get(label));
     zones.collect::<std::collections::BTreeSet<_>>().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(records: &[(u64, &str, StoreState)]) -> v1::StatusResponse {
+        let stores = records.iter().map(|(id, address, state)| v1::StoreStatus {
+            store: Some(v1::StoreRecord {
+                store_id: *id,
+                address: (*address).into(),
+                state: *state as i32,
+                ..v1::StoreRecord::default()
+            }),
+            ..v1::StoreStatus::default()
+        });
+        v1::StatusResponse { stores: stores.collect(), ..v1::StatusResponse::default() }
+    }
+
+    fn found(status: &v1::StatusResponse, address: &str, known_id: Option<u64>) -> Option<(u64, State)> {
+        match (Records { status }).find(address, known_id) {
+            Record::Known(known) => Some((known.store_id, known.state)),
+            Record::Absent | Record::Unknown => None,
+        }
+    }
+
+    #[test]
+    fn a_store_is_the_newest_at_its_address_that_was_not_removed() {
+        use StoreState::{StoreRemoved, StoreUp};
+        let status = status(&[(1, "a", StoreRemoved), (2, "a", StoreUp), (3, "b", StoreUp), (4, "c", StoreRemoved)]);
+        assert_eq!(found(&status, "a", Some(1)), Some((2, State::Up)));
+        assert_eq!(found(&status, "c", Some(4)), Some((4, State::Removed)));
+        assert_eq!(found(&status, "d", None), None);
+    }
+
+    #[test]
+    fn a_removed_store_is_known_from_its_object() {
+        let json = r#"{"metadata":{"name":"7"},"spec":{"address":"a:1"},"status":{"state":"Removed"}}"#;
+        let store = removed(json).and_then(|s| s.store).expect("removed");
+        assert_eq!((store.store_id, store.address.as_str()), (7, "a:1"));
+        assert!(removed(&json.replace("Removed", "Up")).is_none());
+    }
 }

@@ -31,7 +31,7 @@ pub struct World_ {
     pub calls: u32,
     /// The process dies at this call; `true`: after its effect.
     pub crash: Option<(u32, bool)>,
-    next: u64,
+    pub next: u64,
 }
 
 #[derive(Clone, Default)]
@@ -306,6 +306,7 @@ impl World_ {
             let pod = s.seen.live_pod();
             !s.is_fence_open
                 && !s.seen.is_offline
+                && s.seen.mark == Mark::None
                 && pod.is_some_and(|p| p.is_ready && p.template_hash == self.cluster.template_hash)
         };
         self.stores.len() == self.cluster.replicas
