@@ -1,6 +1,7 @@
 //! The whole operator against the scripted API server and a gate: processes that die at any call, sleep at the
 //! worst moment, and see old watches. Time is the runtime's and moves by itself.
 
+mod crash;
 mod sleep;
 mod stale;
 
