@@ -79,8 +79,8 @@ impl Authority {
         let expires = now + AUTHORITY_LIFE_SECONDS;
         let certificate = Self::params(&name, now, expires).self_signed(&key).map_err(problem)?;
         Ok(Self {
-            cert_pem: certificate.pem(),
-            key_pem: Some(key.serialize_pem()),
+            cert_pem: certificate.pem().trim().to_owned(),
+            key_pem: Some(key.serialize_pem().trim().to_owned()),
             name,
             issued: now,
             expires,
@@ -119,8 +119,8 @@ impl Authority {
         let key = KeyPair::generate().map_err(problem)?;
         let certificate = params.signed_by(&key, &issuer).map_err(problem)?;
         Ok(Leaf {
-            cert_pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
+            cert_pem: certificate.pem().trim().to_owned(),
+            key_pem: key.serialize_pem().trim().to_owned(),
             names: names.to_vec(),
             authority: self.id(),
             issued: now,

@@ -148,13 +148,9 @@ async fn secrets(ctx: &Ctx, namespace: &str, parent: &ControlPlane, wish: &Wish)
     let all = ListParams::default();
     let routers = api::<Router>(ctx, namespace).list(&all).await?;
     let stores = api::<StoreCluster>(ctx, namespace).list(&all).await?;
-    let names_of = |names: Vec<String>| names;
-    let server_names = certs::server_names(
-        namespace,
-        &wish.instance.name,
-        &names_of(routers.iter().map(ResourceExt::name_any).collect()),
-        &names_of(stores.iter().map(ResourceExt::name_any).collect()),
-    );
+    let routers: Vec<String> = routers.iter().map(ResourceExt::name_any).collect();
+    let stores: Vec<String> = stores.iter().map(ResourceExt::name_any).collect();
+    let server_names = certs::server_names(namespace, &wish.instance.name, &routers, &stores);
     let wanted = certs::Wanted {
         namespace,
         control_plane: &wish.instance.name,

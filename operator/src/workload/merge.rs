@@ -50,7 +50,7 @@ const SPEC: [&str; 22] = [
 /// Of our own container.
 const OWN: [&str; 5] = ["name", "env", "envFrom", "volumeMounts", "imagePullPolicy"];
 const OWN_VOLUMES: [&str; 3] = ["files", "tmp", "data"];
-const OWN_ENV: [&str; 6] = ["POD_NAME", "POD_NAMESPACE", "POD_IP", "POD_INDEX", "POD_ZONE", "UNDB_TOKEN"];
+const OWN_ENV: [&str; 5] = ["POD_NAME", "POD_NAMESPACE", "POD_IP", "POD_INDEX", "UNDB_TOKEN"];
 
 /// Merges what the user wrote over ours.
 pub fn merge(own: PodTemplateSpec, user: Option<&Value>) -> Result<PodTemplateSpec, TemplateError> {
@@ -153,5 +153,75 @@ fn own_keys(value: Option<&Value>, path: &str) -> Result<(), TemplateError> {
     match object.keys().find(ours) {
         Some(key) => refuse(path, format!("`{key}` is set by UNDB; use a key of your own domain")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> PodTemplateSpec {
+        serde_json::from_value(json!({
+            "metadata": {"labels": {"undb.io/component": "meta"}},
+            "spec": {
+                "containers": [{"name": "undb", "image": "undb:1", "env": [{"name": "POD_NAME", "value": "x"}]}],
+                "tolerations": [{"key": "ours"}],
+            },
+        }))
+        .expect("a template")
+    }
+
+    #[test]
+    fn what_the_user_adds_is_merged_by_name_and_ours_stays() {
+        let user = json!({
+            "metadata": {"labels": {"team": "a"}, "annotations": {"mesh": "off"}},
+            "spec": {
+                "nodeSelector": {"disk": "ssd"},
+                "priorityClassName": "high",
+                "tolerations": [{"key": "theirs"}],
+                "imagePullSecrets": [{"name": "registry"}],
+                "containers": [
+                    {"name": "undb", "env": [{"name": "UNDB_LOG", "value": "debug"}]},
+                    {"name": "agent", "image": "agent:1"},
+                ],
+            },
+        });
+        let merged = serde_json::to_value(merge(own(), Some(&user)).expect("merged")).expect("plain data");
+        let spec = &merged["spec"];
+        assert_eq!(merged["metadata"]["labels"], json!({"team": "a", "undb.io/component": "meta"}));
+        assert_eq!(spec["tolerations"], json!([{"key": "ours"}, {"key": "theirs"}]));
+        assert_eq!(spec["containers"][0]["image"], "undb:1");
+        assert_eq!(spec["containers"][0]["env"].as_array().map(Vec::len), Some(2));
+        assert_eq!(spec["containers"][1]["name"], "agent");
+        assert_eq!(spec["nodeSelector"]["disk"], "ssd");
+        assert_eq!(merge(own(), None).expect("merged"), own());
+    }
+
+    #[test]
+    fn what_undb_depends_on_is_refused_by_its_path() {
+        for (user, path) in [
+            (json!({"spec": {"hostNetwork": true}}), "spec.podTemplate.spec.hostNetwork"),
+            (json!({"spec": {"hostname": "x"}}), "spec.podTemplate.spec.hostname"),
+            (json!({"metadata": {"name": "x"}}), "spec.podTemplate.metadata.name"),
+            (json!({"metadata": {"labels": {"undb.io/store": "x"}}}), "spec.podTemplate.metadata.labels"),
+            (
+                json!({"spec": {"containers": [{"name": "a"}, {"name": "undb", "image": "x"}]}}),
+                "spec.podTemplate.spec.containers[1].image",
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "undb", "env": [{"name": "POD_NAME", "value": "x"}]}]}}),
+                "spec.podTemplate.spec.containers[0].env",
+            ),
+            (json!({"spec": {"volumes": [{"name": "data"}]}}), "spec.podTemplate.spec.volumes"),
+            (json!({"spec": {"tolerations": 3}}), "spec.podTemplate"),
+        ] {
+            assert_eq!(merge(own(), Some(&user)).expect_err(path).path, path);
+        }
+    }
+
+    #[test]
+    fn resources_that_are_none_are_refused() {
+        assert!(parse_resources(&json!({"limits": {"memory": "1Gi"}})).is_ok());
+        assert_eq!(parse_resources(&json!([])).expect_err("refused").path, "spec.resources");
     }
 }

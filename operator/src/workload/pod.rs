@@ -177,11 +177,7 @@ impl RolePod<'_> {
             Role::Meta => {
                 env.push(field("POD_INDEX", "metadata.labels['apps.kubernetes.io/pod-index']"));
             }
-            // Whoever makes or binds the Pod sets the label; without it the zone is empty.
-            Role::Store => {
-                env.push(field("POD_ZONE", "metadata.labels['topology.kubernetes.io/zone']"));
-                env.push(self.token());
-            }
+            Role::Store => env.push(self.token()),
             _ => {}
         }
         env
