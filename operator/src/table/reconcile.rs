@@ -97,6 +97,12 @@ async fn hold(ctx: &Ctx, namespace: &str, table: &Table) -> Result<()> {
 }
 
 async fn let_go(ctx: &Ctx, namespace: &str, table: &Table) -> Result<Requeue> {
+    // Its status was written since it was read, which is another version.
+    let now = api::<Table>(ctx, namespace).get_opt(&table.name_any()).await?;
+    let Some(table) = now.filter(|now| now.uid() == table.uid()) else {
+        return Ok(Requeue::await_change());
+    };
+    let table = &table;
     let others: Vec<String> = table.finalizers().iter().filter(|f| *f != FINALIZER).cloned().collect();
     match set_finalizers(ctx, namespace, table, &others).await {
         Err(error) if error.is_not_found() => {}
