@@ -48,18 +48,25 @@ impl Images {
         if std::env::var_os("UNDB_E2E_IMAGE_PREFIX").is_some() {
             return Ok(());
         }
-        let names = ["undb", "undb-operator", "undb-e2e"];
         let archive = |name: &str, tag: &str| PathBuf::from(OUT).join(format!("{name}-{tag}.tar"));
-        let mut archives: Vec<PathBuf> = names.iter().map(|name| archive(name, TAG)).collect();
-        archives.extend([archive("undb", NEXT), archive("undb", BROKEN)]);
+        // Without the variable everything is made anew: the tree may have changed.
         let keep = std::env::var_os("UNDB_E2E_KEEP_IMAGES").is_some();
-        if !keep || !archives.iter().all(|path| path.is_file()) {
-            let args = ["--out", OUT, "--tag", TAG].into_iter().chain(names);
+        let is_missing = |path: &Path| !keep || !path.is_file();
+        std::fs::create_dir_all(OUT).map_err(HarnessError::io(format!("making {OUT}")))?;
+        let names = ["undb", "undb-operator", "undb-e2e"];
+        let missing: Vec<&str> = names.into_iter().filter(|name| is_missing(&archive(name, TAG))).collect();
+        if !missing.is_empty() {
+            let args = ["--out", OUT, "--tag", TAG].into_iter().chain(missing);
             command("images/build", &args.collect::<Vec<_>>()).await?;
-            self.second_tag(&archive("undb", NEXT)).await?;
-            self.broken(&archive("undb", BROKEN)).await?;
         }
-        for archive in archives {
+        let (next, bad) = (archive("undb", NEXT), archive("undb", BROKEN));
+        if is_missing(&next) {
+            self.second_tag(&next).await?;
+        }
+        if is_missing(&bad) {
+            self.broken(&bad).await?;
+        }
+        for archive in names.map(|name| archive(name, TAG)).into_iter().chain([next, bad]) {
             load(kube, machines, &archive).await?;
         }
         Ok(())

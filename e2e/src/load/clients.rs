@@ -3,10 +3,12 @@
 use super::LoadArgs;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use undb_sdk::{Client, Options, Table};
 
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-const IDLE_MAX: usize = 64;
+/// Connections at a time; a command waits for one, and that wait counts.
+const CONNECTIONS_MAX: usize = 64;
 
 /// Why a request did not end well.
 #[derive(Debug)]
@@ -59,6 +61,7 @@ pub struct Resp {
     client: redis::Client,
     password: Option<String>,
     idle: Mutex<Vec<redis::aio::MultiplexedConnection>>,
+    slots: Semaphore,
     deadline: Duration,
 }
 
@@ -67,7 +70,13 @@ impl Resp {
         let client =
             redis::Client::open(format!("redis://{address}/")).map_err(|e| format!("{address}: {e}"))?;
         let password = args.connect.token()?;
-        Ok(Resp { client, password, idle: Mutex::default(), deadline: args.deadline() })
+        Ok(Resp {
+            client,
+            password,
+            idle: Mutex::default(),
+            slots: Semaphore::new(CONNECTIONS_MAX),
+            deadline: args.deadline(),
+        })
     }
 
     /// Runs an idempotent command: answered, or repeated once when no reply came. True: it was repeated.
@@ -103,6 +112,8 @@ impl Resp {
         &self,
         command: &redis::Cmd,
     ) -> Result<T, (redis::RedisError, bool)> {
+        // It is never closed.
+        let _slot = self.slots.acquire().await;
         let pooled = self.idle.lock().pop();
         let mut connection = match pooled {
             Some(connection) => connection,
@@ -141,10 +152,7 @@ impl Resp {
     }
 
     fn give_back(&self, connection: redis::aio::MultiplexedConnection) {
-        let mut idle = self.idle.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(connection);
-        }
+        self.idle.lock().push(connection);
     }
 }
 

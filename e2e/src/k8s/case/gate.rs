@@ -123,7 +123,7 @@ async fn load(stage: &Stage, seed: u64) -> Result<LoadPod, Failure> {
         table: TABLES[0].into(),
         stores: STORES.into(),
         resp: false,
-        rate: 40,
+        rate: super::rate_or(40),
         keys: 500,
     };
     Ok(LoadPod::start(stage, &node, &shape, seed).await?)

@@ -3,7 +3,7 @@
 
 use super::{found, judge, load as scenario, start_load};
 use crate::case::{Failure, Run};
-use crate::harness::{HarnessError, Result};
+use crate::harness::Result;
 use crate::k8s::images::{NEXT, TAG};
 use crate::k8s::objects::STORES;
 use crate::k8s::{Done, LoadPod, Stage, state};
@@ -136,10 +136,7 @@ async fn without_webhook(stage: &Stage, load: &LoadPod) -> Result<(), Failure> {
             "with the webhook away {node} was drained of its stores: {before:?}, then {after:?}"
         )));
     }
-    stage
-        .object_settled("storecluster", STORES, Duration::from_secs(300))
-        .await
-        .map_err(HarnessError::from)?;
+    stage.object_settled("storecluster", STORES, Duration::from_secs(300)).await?;
     load.calm(stage, after.len()).await?;
     Ok(())
 }

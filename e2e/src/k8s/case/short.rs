@@ -35,7 +35,7 @@ async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
         table: TABLE.into(),
         stores: STORES.into(),
         resp: true,
-        rate: RATE,
+        rate: super::rate_or(RATE),
         keys: 1000,
     };
     let load = stage.steps.step("start a load", LoadPod::start(stage, &node, &shape, run.seed)).await?;
