@@ -22,7 +22,11 @@ pub trait Object:
 {
 }
 impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
 {
 }
 
@@ -66,9 +70,9 @@ pub fn stamped<K: Object>(mut object: K, existing: Option<&K>) -> (K, bool) {
 
 /// The controlling owner: children go with it, and its controller hears of them.
 pub fn owner_reference<K: Resource<DynamicType = ()>>(parent: &K) -> Result<OwnerReference> {
-    parent
-        .controller_owner_ref(&())
-        .ok_or_else(|| Error::invalid("metadata.uid", "is missing: the object was not read from the API server"))
+    parent.controller_owner_ref(&()).ok_or_else(|| {
+        Error::invalid("metadata.uid", "is missing: the object was not read from the API server")
+    })
 }
 
 /// 16 hexadecimal digits of a content; the order of an object's fields does not matter.

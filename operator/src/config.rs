@@ -70,8 +70,10 @@ pub struct StoreSettings<'a> {
 /// A metadata member. `cluster_id` is the same for as long as the data lives.
 pub fn meta(place: &Place<'_>, cluster_id: &str) -> String {
     let service = names::service_name(place.control_plane, Role::Meta);
-    let members: Vec<Value> =
-        (1..).zip(place.meta()).map(|(id, address): (u32, _)| json!({"id": id, "address": address})).collect();
+    let members: Vec<Value> = (1..)
+        .zip(place.meta())
+        .map(|(id, address): (u32, _)| json!({"id": id, "address": address}))
+        .collect();
     let text = render(
         place,
         Role::Meta,
@@ -180,7 +182,11 @@ fn memory(settings: &StoreSettings<'_>) -> Memory {
     };
     let engine = wanted.unwrap_or(total * 2 / 5).min(total * 7 / 10).max(16 * MIB);
     let rest = total.saturating_sub(engine);
-    Memory { engine, requests: (rest / 3).clamp(16 * MIB, 1024 * MIB), log: (rest / 6).clamp(8 * MIB, 256 * MIB) }
+    Memory {
+        engine,
+        requests: (rest / 3).clamp(16 * MIB, 1024 * MIB),
+        log: (rest / 6).clamp(8 * MIB, 256 * MIB),
+    }
 }
 
 /// Cluster control as stores reach it: any of its Pods by the Service's name.

@@ -105,7 +105,9 @@ impl Error {
             Self::ControlPlaneUnreachable { .. } => true,
             Self::Control(error) => matches!(
                 error,
-                SdkError::Unreachable { .. } | SdkError::DeadlineExceeded { .. } | SdkError::Unavailable { .. }
+                SdkError::Unreachable { .. }
+                    | SdkError::DeadlineExceeded { .. }
+                    | SdkError::Unavailable { .. }
             ),
             _ => false,
         }

@@ -20,9 +20,9 @@ pub mod fence;
 pub mod gate;
 pub mod router;
 pub mod run;
-pub mod scope;
 #[cfg(test)]
 mod scenarios;
+pub mod scope;
 pub mod store_cluster;
 pub mod table;
 pub mod telemetry;

@@ -33,6 +33,7 @@ impl Scope {
 /// Runs a controller for each scope, until all have ended.
 pub async fn each<F: Future<Output = ()>>(ctx: &Ctx, controller: impl Fn(Option<String>) -> F) {
     let namespaces = &ctx.settings.watch_namespaces;
-    let scopes = if namespaces.is_empty() { vec![None] } else { namespaces.iter().cloned().map(Some).collect() };
+    let scopes =
+        if namespaces.is_empty() { vec![None] } else { namespaces.iter().cloned().map(Some).collect() };
     futures::future::join_all(scopes.into_iter().map(controller)).await;
 }

@@ -43,7 +43,8 @@ impl Default for Config {
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.tuning.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), None, shutdown).await?;
+    let bound =
+        Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), None, shutdown).await?;
     let shell = &bound.shell;
     let here = vec![shell.advertise.clone()];
     // Alone it waits for nobody; after a restart it stays quiet for twice the election time.

@@ -73,11 +73,11 @@ async fn token(ctx: &Ctx, wanted: &Wanted<'_>, ensured: &mut Ensured) -> Result<
     let found = read(ctx, wanted, &name).await?;
     let known = found.as_ref().and_then(|secret| text(secret.data.as_ref()?, "token"));
     if let Some(token) = known {
-        write(ctx, wanted, found, secret(wanted, &name, "Opaque", Data::from([bytes("token", &token)]))).await?;
+        write(ctx, wanted, found, secret(wanted, &name, "Opaque", Data::from([bytes("token", &token)])))
+            .await?;
         return Ok(token);
     }
-    let token =
-        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
+    let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
     write(ctx, wanted, found, secret(wanted, &name, "Opaque", Data::from([bytes("token", &token)]))).await?;
     ensured.done.push("made a token".into());
     Ok(token)
@@ -91,7 +91,8 @@ async fn certificates(
     ensured: &mut Ensured,
 ) -> Result<String> {
     let now = ctx.clock.now_ms() / 1000;
-    let (ca_name, tls_name) = (names::ca_secret(wanted.control_plane), names::tls_secret(wanted.control_plane));
+    let (ca_name, tls_name) =
+        (names::ca_secret(wanted.control_plane), names::tls_secret(wanted.control_plane));
     let found_ca = read(ctx, wanted, &ca_name).await?;
     let found_tls = read(ctx, wanted, &tls_name).await?;
     let leaf_now = found_tls.as_ref().and_then(|secret| leaf(secret.data.as_ref()?));
@@ -207,7 +208,8 @@ async fn read(ctx: &Ctx, wanted: &Wanted<'_>, name: &str) -> Result<Option<Secre
 /// Creates it, or replaces the version that was read; nothing when it is as it should be.
 async fn write(ctx: &Ctx, wanted: &Wanted<'_>, found: Option<Secret>, mut secret: Secret) -> Result<()> {
     let api = api::<Secret>(ctx, wanted.namespace);
-    let params = PostParams { field_manager: Some(crate::apply::FIELD_MANAGER.into()), ..PostParams::default() };
+    let params =
+        PostParams { field_manager: Some(crate::apply::FIELD_MANAGER.into()), ..PostParams::default() };
     let Some(found) = found else {
         api.create(&params, &secret).await?;
         return Ok(());

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use undb_proto::v1;
 use undb_runtime::{TlsOptions, TlsPem};
-use undb_spec::k8s::ControlPlane;
 use undb_sdk::{Admin, ApplyOutcome, Options, Timeouts};
+use undb_spec::k8s::ControlPlane;
 
 /// How long the control plane may think. A reconcile comes again, so waiting for long wins nothing.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,7 +36,9 @@ impl KubeConnector {
     /// Reads Secrets with this client. `unsafe_gate_off`: see [`Ungated`].
     pub fn new(client: Client, unsafe_gate_off: bool) -> Self {
         if unsafe_gate_off {
-            tracing::warn!("the availability gate is switched off by UNDB_UNSAFE_GATE=off: shards will go down");
+            tracing::warn!(
+                "the availability gate is switched off by UNDB_UNSAFE_GATE=off: shards will go down"
+            );
         }
         Self { client, unsafe_gate_off, known: Mutex::default() }
     }
@@ -74,7 +76,8 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
 impl Connector for KubeConnector {
     async fn connect(&self, namespace: &str, control_plane: &str) -> Result<Arc<dyn ControlApi>> {
         let name = names::token_secret(control_plane);
-        let token = self.secret(namespace, &name).await?.ok_or_else(|| missing(name.clone(), control_plane))?;
+        let token =
+            self.secret(namespace, &name).await?.ok_or_else(|| missing(name.clone(), control_plane))?;
         let token = text(&token, "token").ok_or_else(|| missing(name, control_plane))?;
         let tls = self.tls(namespace, control_plane).await?;
         let fingerprint = apply::hash(&(&token, tls.as_ref().map(|t| (&t.ca, &t.cert))));
@@ -84,7 +87,8 @@ impl Connector for KubeConnector {
         }
         let endpoint = names::access_endpoint(control_plane, namespace);
         let timeouts = Timeouts { admin: CALL_TIMEOUT, ..Timeouts::default() };
-        let options = Options::new([endpoint]).token(Some(token)).timeouts(timeouts).tls(tls.map(TlsOptions::Pem));
+        let options =
+            Options::new([endpoint]).token(Some(token)).timeouts(timeouts).tls(tls.map(TlsOptions::Pem));
         let admin = AdminApi {
             admin: Admin::new(&options)?,
             namespace: namespace.into(),

@@ -114,7 +114,8 @@ pub fn control(parent: &ControlPlane, wish: &Wish, template: PodTemplateSpec) ->
 
 /// Where clients begin.
 pub fn access(parent: &ControlPlane, wish: &Wish, template: PodTemplateSpec) -> Result<Deployment> {
-    let mut object = deployment(&wish.instance, Role::Access, template, Replicas(parent.spec.access.replicas));
+    let mut object =
+        deployment(&wish.instance, Role::Access, template, Replicas(parent.spec.access.replicas));
     object.metadata.owner_references = Some(vec![owner_reference(parent)?]);
     Ok(object)
 }

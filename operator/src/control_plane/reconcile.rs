@@ -50,7 +50,8 @@ pub async fn reconcile(named: Arc<ControlPlane>, ctx: Arc<Ctx>) -> Result<Requeu
 async fn pass(ctx: &Ctx, namespace: &str, parent: &ControlPlane) -> Result<Requeue> {
     let gate_off = if ctx.settings.unsafe_gate_off { GateOff::Yes } else { GateOff::No };
     let wish = resolve(parent, &ctx.settings.image, gate_off)?;
-    let found_identity = api::<ConfigMap>(ctx, namespace).get_opt(&names::identity(&parent.name_any())).await?;
+    let found_identity =
+        api::<ConfigMap>(ctx, namespace).get_opt(&names::identity(&parent.name_any())).await?;
     let cluster_id = cluster_id(parent, found_identity.as_ref())?;
     if !parent.spec.paused {
         keep_image(ctx, parent, &wish, &cluster_id).await?;
@@ -92,7 +93,8 @@ async fn pass(ctx: &Ctx, namespace: &str, parent: &ControlPlane) -> Result<Reque
     apply::patch_status(ctx, parent, parent.status.as_ref(), &status).await?;
     let is_ready = conditions::is_true(&status.conditions, "Ready");
     if is_ready && !conditions::is_true(&before.conditions, "Ready") {
-        ctx.event(parent, EventType::Normal, "ControlPlaneReady", "all members and processes are ready").await;
+        ctx.event(parent, EventType::Normal, "ControlPlaneReady", "all members and processes are ready")
+            .await;
     }
     let is_still = is_ready && step == Step::Done && parts.0.is_done && parts.1.is_done;
     Ok(Requeue::requeue(if is_still { IDLE } else { BUSY }))
@@ -102,9 +104,9 @@ async fn pass(ctx: &Ctx, namespace: &str, parent: &ControlPlane) -> Result<Reque
 fn cluster_id(parent: &ControlPlane, identity: Option<&ConfigMap>) -> Result<String> {
     let kept = identity.and_then(|map| map.data.as_ref()?.get(build::CLUSTER_ID).cloned());
     let of_status = || parent.status.as_ref().and_then(|status| status.cluster_id.clone());
-    kept.or_else(of_status)
-        .or_else(|| parent.uid())
-        .ok_or_else(|| Error::invalid("metadata.uid", "is missing: the object was not read from the API server"))
+    kept.or_else(of_status).or_else(|| parent.uid()).ok_or_else(|| {
+        Error::invalid("metadata.uid", "is missing: the object was not read from the API server")
+    })
 }
 
 /// IMPORTANT: the image is in the status before the first object is made from it, or an operator that
@@ -192,10 +194,8 @@ async fn keep<K: Object>(ctx: &Ctx, object: K) -> Result<()> {
 }
 
 async fn pods(ctx: &Ctx, namespace: &str, parent: &ControlPlane) -> Result<Vec<Pod>> {
-    let selector = format!(
-        "{LABEL_CONTROL_PLANE}={},{LABEL_COMPONENT} in (meta, control, access)",
-        parent.name_any()
-    );
+    let selector =
+        format!("{LABEL_CONTROL_PLANE}={},{LABEL_COMPONENT} in (meta, control, access)", parent.name_any());
     Ok(api::<Pod>(ctx, namespace).list(&ListParams::default().labels(&selector)).await?.items)
 }
 
@@ -233,7 +233,8 @@ fn member_pod(pod: &Pod) -> MemberPod {
 fn trouble(pod: &Pod) -> Option<(String, String)> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let waiting = containers.iter().find_map(|container| container.state.as_ref()?.waiting.as_ref())?;
-    let word = waiting.reason.clone().filter(|word| word != "ContainerCreating" && word != "PodInitializing")?;
+    let word =
+        waiting.reason.clone().filter(|word| word != "ContainerCreating" && word != "PodInitializing")?;
     let message = waiting.message.clone().unwrap_or_default();
     Some((word.clone(), format!("Pod {} does not run: {word} {message}", pod.name_any())))
 }
@@ -371,10 +372,8 @@ async fn configured(
 
 /// Configurations that nobody uses any more. Only when all is done, so that no template names one.
 async fn forget(ctx: &Ctx, namespace: &str, wish: &Wish, current: &[String], pods: &[Pod]) -> Result<()> {
-    let selector = format!(
-        "{LABEL_CONTROL_PLANE}={},{LABEL_COMPONENT} in (meta, control, access)",
-        wish.instance.name
-    );
+    let selector =
+        format!("{LABEL_CONTROL_PLANE}={},{LABEL_COMPONENT} in (meta, control, access)", wish.instance.name);
     let maps = api::<ConfigMap>(ctx, namespace);
     let found = maps.list(&ListParams::default().labels(&selector)).await?.items;
     let found: Vec<ConfigMap> = found.into_iter().filter(|map| map.name_any().contains("-config-")).collect();
@@ -396,7 +395,8 @@ async fn act(ctx: &Ctx, namespace: &str, parent: &ControlPlane, step: &Step) -> 
     let (name, done) = match step {
         Step::Done | Step::Wait { .. } => return Ok(None),
         Step::Evict { name, uid } => {
-            let params = EvictParams { delete_options: Some(delete(uid)), post_options: PostParams::default() };
+            let params =
+                EvictParams { delete_options: Some(delete(uid)), post_options: PostParams::default() };
             (name, pods.evict(name, &params).await.map(|_| ()))
         }
         Step::Delete { name, uid } => (name, pods.delete(name, &delete(uid)).await.map(|_| ())),

@@ -79,17 +79,26 @@ pub fn next(members: &[Member], wanted: &str, said: &Result<Said, String>) -> St
     let said = match said {
         Ok(said) => said,
         Err(cause) => {
-            return wait("ControlPlaneUnreachable", format!("no member is restarted while nobody can tell whether stores are down on purpose: {cause}"));
+            return wait(
+                "ControlPlaneUnreachable",
+                format!(
+                    "no member is restarted while nobody can tell whether stores are down on purpose: {cause}"
+                ),
+            );
         }
     };
     if said.leases > 0 {
-        return wait("WaitingForStores", format!("{} leases of stores that may be stopped are held", said.leases));
+        return wait(
+            "WaitingForStores",
+            format!("{} leases of stores that may be stopped are held", said.leases),
+        );
     }
     let Some(leader) = said.leader else {
         return wait("WaitingForLeader", "metadata has no leader now");
     };
     let candidates = members.iter().enumerate().rev();
-    let mut candidates = candidates.filter_map(|(i, member)| Some((i, member, member.pod.as_ref().filter(outdated)?)));
+    let mut candidates =
+        candidates.filter_map(|(i, member)| Some((i, member, member.pod.as_ref().filter(outdated)?)));
     let follower = candidates.clone().find(|(i, _, _)| *i != leader);
     match follower.or_else(|| candidates.next()) {
         Some((_, member, pod)) => Step::Evict { name: member.name.clone(), uid: pod.uid.clone() },

@@ -81,7 +81,8 @@ pub fn status(pass: &Pass<'_>, before: &ControlPlaneStatus) -> ControlPlaneStatu
 fn said(pass: &Pass<'_>, ready_members: usize) -> [Said; 3] {
     let missing = missing(pass, ready_members);
     let trouble = pass.trouble.as_ref().filter(|(word, _)| STALLING.contains(&word.as_str()));
-    let serves = ready_members > pass.wish.members as usize / 2 && pass.control.ready > 0 && pass.access.ready > 0;
+    let serves =
+        ready_members > pass.wish.members as usize / 2 && pass.control.ready > 0 && pass.access.ready > 0;
     let is_done = missing.is_none() && *pass.step == Step::Done;
     let (reason, message) = match (&missing, pass.step) {
         _ if pass.is_paused => ("ReconcilePaused", "spec.paused is true: nothing is changed".to_string()),
@@ -100,7 +101,8 @@ fn said(pass: &Pass<'_>, ready_members: usize) -> [Said; 3] {
     let ready = if is_done || (serves && trouble.is_none() && *pass.step != Step::Done) {
         Said::new("Ready", true, if is_done { "Reconciled" } else { reason }, message.clone())
     } else {
-        let (reason, message) = trouble.map_or((reason, message.clone()), |(word, text)| (word.as_str(), text.clone()));
+        let (reason, message) =
+            trouble.map_or((reason, message.clone()), |(word, text)| (word.as_str(), text.clone()));
         Said::new("Ready", false, reason, message)
     };
     let goes_on = !is_done && trouble.is_none() && !pass.is_paused;

@@ -135,7 +135,9 @@ async fn certificates_and_identity_are_there_before_any_pod() {
     let world = world(json!({}));
     world.pass().await;
     let writes = world.link.writes();
-    let at = |what: &str| writes.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {writes:?}"));
+    let at = |what: &str| {
+        writes.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {writes:?}"))
+    };
     assert!(at("Create configmaps") < at("statefulsets"), "{writes:?}");
     let secrets = world.server.names("secrets", NS);
     assert_eq!(secrets, ["undb-ca", "undb-client", "undb-tls", "undb-token"]);
@@ -276,7 +278,8 @@ fn calm(leader: usize) -> Result<Said, String> {
 
 #[test]
 fn nobody_goes_while_somebody_is_behind() {
-    let mut members = vec![member("m-0", "old", true), member("m-1", "new", false), member("m-2", "old", true)];
+    let mut members =
+        vec![member("m-0", "old", true), member("m-1", "new", false), member("m-2", "old", true)];
     assert!(matches!(next(&members, "new", &calm(0)), Step::Wait { reason: "WaitingForMember", .. }));
     members[1].pod = None;
     assert!(matches!(next(&members, "new", &calm(0)), Step::Wait { reason: "WaitingForMember", .. }));
@@ -286,7 +289,8 @@ fn nobody_goes_while_somebody_is_behind() {
 
 #[test]
 fn a_member_that_cannot_run_is_let_go_first_without_asking() {
-    let mut members = vec![member("m-0", "old", false), member("m-1", "old", true), member("m-2", "old", true)];
+    let mut members =
+        vec![member("m-0", "old", false), member("m-1", "old", true), member("m-2", "old", true)];
     assert_eq!(
         next(&members, "new", &Err("down".into())),
         Step::Evict { name: "m-0".into(), uid: "uid-m-0".into() }

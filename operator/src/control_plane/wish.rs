@@ -48,11 +48,17 @@ pub fn resolve(parent: &ControlPlane, default_image: &str, is_gate_off: GateOff)
     let kept = parent.status.as_ref().and_then(|status| status.image.clone());
     let image = spec.image.clone().or(kept).unwrap_or_else(|| default_image.to_owned());
     if image.is_empty() {
-        return Err(Error::invalid("spec.image", "is not set, and the operator was started without UNDB_IMAGE"));
+        return Err(Error::invalid(
+            "spec.image",
+            "is not set, and the operator was started without UNDB_IMAGE",
+        ));
     }
     let members = spec.metadata.replicas;
     if !MEMBERS.contains(&members) {
-        return Err(Error::invalid("spec.metadata.replicas", format!("{members} is not possible; write 1, 3 or 5")));
+        return Err(Error::invalid(
+            "spec.metadata.replicas",
+            format!("{members} is not possible; write 1, 3 or 5"),
+        ));
     }
     let json = |resources: &Option<ResourcesSpec>| {
         resources.as_ref().and_then(|resources| serde_json::to_value(resources).ok())

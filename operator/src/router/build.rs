@@ -58,9 +58,13 @@ pub fn resolve(parent: &Router, control_plane: &ControlPlane, default_image: &st
         let status = control_plane.status.as_ref().and_then(|status| status.image.clone());
         status.or_else(|| control_plane.spec.image.clone())
     };
-    let image = spec.image.clone().or(kept).or_else(of_control_plane).unwrap_or_else(|| default_image.to_owned());
+    let image =
+        spec.image.clone().or(kept).or_else(of_control_plane).unwrap_or_else(|| default_image.to_owned());
     if image.is_empty() {
-        return Err(Error::invalid("spec.image", "is not set, and the operator was started without UNDB_IMAGE"));
+        return Err(Error::invalid(
+            "spec.image",
+            "is not set, and the operator was started without UNDB_IMAGE",
+        ));
     }
     if spec.proxy.tls.enabled && !control_plane.spec.tls.enabled {
         return Err(Error::invalid(
@@ -141,7 +145,8 @@ pub fn pods(parent: &Router, wish: &Wish, role: Role, config_map: &str) -> Resul
         store: None,
     };
     let template = template.template().map_err(|error| Error::invalid(error.path, error.problem))?;
-    let replicas = if role == Role::Proxy { parent.spec.proxy.replicas } else { parent.spec.routing.replicas };
+    let replicas =
+        if role == Role::Proxy { parent.spec.proxy.replicas } else { parent.spec.routing.replicas };
     let mut object = deployment(&wish.instance, role, template, Replicas(replicas));
     object.metadata.owner_references = Some(vec![owner_reference(parent)?]);
     Ok(object)
@@ -174,7 +179,6 @@ pub fn service(parent: &Router, wish: &Wish) -> Result<Service> {
         status: None,
     })
 }
-
 
 /// How many of a part may be away on purpose.
 pub fn budgets(parent: &Router, wish: &Wish) -> Result<Vec<PodDisruptionBudget>> {

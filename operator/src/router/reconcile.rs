@@ -153,7 +153,9 @@ async fn look(ctx: &Ctx, namespace: &str, wish: &Wish) -> Result<(Progress, Prog
     let all = ListParams::default().labels(&format!("app.kubernetes.io/instance={}", wish.instance.name));
     let found = api::<Deployment>(ctx, namespace).list(&all).await?.items;
     let of = |role: Role| {
-        let part = |object: &&Deployment| object.labels().get(LABEL_COMPONENT).is_some_and(|c| c == role.component());
+        let part = |object: &&Deployment| {
+            object.labels().get(LABEL_COMPONENT).is_some_and(|c| c == role.component())
+        };
         found.iter().find(part).map(progress).unwrap_or_default()
     };
     Ok((of(Role::Routing), of(Role::Proxy)))
@@ -174,7 +176,8 @@ pub(super) fn status(parent: &Router, wish: &Wish, parts: (Progress, Progress), 
     };
     let is_done = routing.is_done && proxy.is_done;
     let serves = |progress: Progress, replicas: u32| progress.ready > 0 || replicas == 0;
-    let is_serving = serves(routing, parent.spec.routing.replicas) && serves(proxy, parent.spec.proxy.replicas);
+    let is_serving =
+        serves(routing, parent.spec.routing.replicas) && serves(proxy, parent.spec.proxy.replicas);
     let message = format!(
         "{} of {} routing processes and {} of {} proxies are ready",
         routing.ready, parent.spec.routing.replicas, proxy.ready, parent.spec.proxy.replicas

@@ -89,7 +89,10 @@ async fn a_new_image_reaches_routing_before_proxies() {
     world.runs("edge-proxy");
     world.server.change(CRD, NS, "edge", |object| object["spec"]["image"] = json!("undb:8"));
     world.pass().await;
-    assert_eq!((world.image_of("edge-routing"), world.image_of("edge-proxy")), ("undb:8".into(), "undb:7".into()));
+    assert_eq!(
+        (world.image_of("edge-routing"), world.image_of("edge-proxy")),
+        ("undb:8".into(), "undb:7".into())
+    );
     world.runs("edge-routing");
     world.pass().await;
     assert_eq!(world.image_of("edge-proxy"), "undb:8");

@@ -48,7 +48,10 @@ pub async fn perform(world: &dyn World, cluster_uid: &str, action: &Action) -> R
         }
         Action::TakeOffline { store } => {
             world.set_offline(store, Offline::Take).await?;
-            return Ok(Effect::event("DrainStarted", format!("{store} leaves: its data moves to the others")));
+            return Ok(Effect::event(
+                "DrainStarted",
+                format!("{store} leaves: its data moves to the others"),
+            ));
         }
         Action::BringBack { store } => {
             world.set_offline(store, Offline::BringBack).await?;
@@ -98,9 +101,7 @@ async fn plain(world: &dyn World, action: &Action) -> Result<()> {
         Action::ClearMark { store } => world.set_offline(store, Offline::Forget).await,
         Action::Drain { store_id, .. } => set_store(world, *store_id, StoreAction::StoreDrain).await,
         Action::Uncordon { store_id, .. } => set_store(world, *store_id, StoreAction::StoreUncordon).await,
-        Action::RemoveRecord { store_id, .. } => {
-            set_store(world, *store_id, StoreAction::StoreRemove).await
-        }
+        Action::RemoveRecord { store_id, .. } => set_store(world, *store_id, StoreAction::StoreRemove).await,
         Action::DeletePod { store, pod_uid } => world.delete_pod(store, pod_uid).await,
         Action::DeleteClaim { store } => world.delete_claim(store).await,
         Action::EvictPending { store, pod_uid } => world.evict(store, pod_uid).await,
@@ -127,7 +128,9 @@ async fn restart(world: &dyn World, cluster_uid: &str, targets: &[Target]) -> Re
         let holder = Holder::StoreCluster(cluster_uid.to_owned());
         match stop(world, target, DisruptionKind::Restart, holder).await? {
             None => {
-                effect.events.push(("StoreRestarted", format!("{} restarts with its new template", target.store)));
+                effect
+                    .events
+                    .push(("StoreRestarted", format!("{} restarts with its new template", target.store)));
                 effect.stopped = Some(target.store.clone());
                 return Ok(effect);
             }

@@ -70,7 +70,8 @@ impl KubeWorld<'_> {
     /// Changes fields of exactly this Store.
     async fn patch_store(&self, name: &str, mut body: Value) -> Result<()> {
         body["metadata"]["uid"] = json!(self.store(name)?.uid());
-        let params = PatchParams { field_manager: Some(crate::apply::FIELD_MANAGER.into()), ..Default::default() };
+        let params =
+            PatchParams { field_manager: Some(crate::apply::FIELD_MANAGER.into()), ..Default::default() };
         api::<Store>(self.ctx, self.namespace).patch(name, &params, &Patch::Merge(&body)).await?;
         Ok(())
     }
@@ -91,9 +92,7 @@ impl World for KubeWorld<'_> {
         let next = self.parent.status.as_ref().map_or(0, |s| s.next_ordinal).max(ordinal + 1);
         let body = json!({"metadata": {"uid": self.parent.uid()}, "status": {"nextOrdinal": next}});
         let parents = api::<StoreCluster>(self.ctx, self.namespace);
-        parents
-            .patch_status(&self.parent.name_any(), &PatchParams::default(), &Patch::Merge(&body))
-            .await?;
+        parents.patch_status(&self.parent.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await?;
         self.create(&build::store(self.parent, self.wish, ordinal, replaces)?).await
     }
 

@@ -65,7 +65,11 @@ async fn one(ctx: Arc<Ctx>, namespace: Option<&String>, shutdown: Shutdown) {
         .with_config(Config::default().concurrency(CONCURRENCY));
     let known = controller.store();
     let of_node = move |_: Node| {
-        known.state().iter().map(|c| ObjectRef::from_obj(c.as_ref())).collect::<Vec<ObjectRef<StoreCluster>>>()
+        known
+            .state()
+            .iter()
+            .map(|c| ObjectRef::from_obj(c.as_ref()))
+            .collect::<Vec<ObjectRef<StoreCluster>>>()
     };
     controller
         .owns(all::<Store>(&ctx, namespace), watcher::Config::default())

@@ -129,8 +129,7 @@ pub fn assemble(
         let address = names::store_address(&store.name_any(), &cluster_name, &namespace);
         store_seen(store, children, records.as_ref(), &address)
     });
-    let control = answers
-        .map(|a| Control { leases: a.leases.iter().cloned().map(Lease::new).collect() });
+    let control = answers.map(|a| Control { leases: a.leases.iter().cloned().map(Lease::new).collect() });
     Observed { cluster: cluster(parent, wish), stores: stores.collect(), control }
 }
 
@@ -145,18 +144,14 @@ fn cluster(parent: &StoreCluster, wish: &Wish) -> Cluster {
         is_rolling: spec.update_strategy.kind == UpdateStrategyType::RollingUpdate,
         template_hash: wish.template_hash.clone(),
         replace_after_ms: is_automatic.then(|| u64::from(replace.after_seconds) * 1000),
-        is_claim_deleted: spec.persistent_volume_claim_retention_policy.when_scaled == VolumeRetention::Delete,
+        is_claim_deleted: spec.persistent_volume_claim_retention_policy.when_scaled
+            == VolumeRetention::Delete,
         next_ordinal: parent.status.as_ref().map_or(0, |s| s.next_ordinal),
         is_deleting: parent.meta().deletion_timestamp.is_some(),
     }
 }
 
-fn store_seen(
-    store: &Store,
-    children: &Children,
-    records: Option<&Records>,
-    address: &str,
-) -> StoreSeen {
+fn store_seen(store: &Store, children: &Children, records: Option<&Records>, address: &str) -> StoreSeen {
     let name = store.name_any();
     let pod = children.pods.get(&name);
     let claim = children.claims.get(&name);
@@ -240,9 +235,8 @@ pub fn pod_seen(pod: &Pod) -> PodSeen {
         reason: "ContainerEnded".into(),
         message: format!("its process ended with code {}", t.exit_code),
     });
-    let is_true = |type_: &str| {
-        status.conditions.iter().flatten().any(|c| c.type_ == type_ && c.status == "True")
-    };
+    let is_true =
+        |type_: &str| status.conditions.iter().flatten().any(|c| c.type_ == type_ && c.status == "True");
     let scheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled");
     PodSeen {
         uid: pod.uid().unwrap_or_default(),
@@ -334,7 +328,8 @@ mod tests {
     #[test]
     fn a_store_is_the_newest_at_its_address_that_was_not_removed() {
         use StoreState::{StoreRemoved, StoreUp};
-        let status = status(&[(1, "a", StoreRemoved), (2, "a", StoreUp), (3, "b", StoreUp), (4, "c", StoreRemoved)]);
+        let status =
+            status(&[(1, "a", StoreRemoved), (2, "a", StoreUp), (3, "b", StoreUp), (4, "c", StoreRemoved)]);
         assert_eq!(found(&status, "a", Some(1)), Some((2, State::Up)));
         assert_eq!(found(&status, "c", Some(4)), Some((4, State::Removed)));
         assert_eq!(found(&status, "d", None), None);

@@ -23,47 +23,108 @@ use super::model::{Lease, Observed, Why};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Makes a Store of this number; `replaces`: the uid of the one whose place it takes.
-    CreateStore { ordinal: u32, replaces: Option<String> },
+    CreateStore {
+        ordinal: u32,
+        replaces: Option<String>,
+    },
     /// Writes down what its Pod is to be.
-    SetTemplate { store: String },
-    CreateClaim { store: String },
-    CreateFence { store: String },
-    CreatePod { store: String },
+    SetTemplate {
+        store: String,
+    },
+    CreateClaim {
+        store: String,
+    },
+    CreateFence {
+        store: String,
+    },
+    CreatePod {
+        store: String,
+    },
     /// Tells a Pod which zone its node is in.
-    WriteZone { store: String, pod_uid: String, zone: String },
-    CloseFence { store: String },
+    WriteZone {
+        store: String,
+        pod_uid: String,
+        zone: String,
+    },
+    CloseFence {
+        store: String,
+    },
     /// Its stores' Pods are gone.
-    MarkStopped { lease: Lease },
+    MarkStopped {
+        lease: Lease,
+    },
     /// Says that a stopped store is still being worked on.
-    KeepLease { lease: Lease },
+    KeepLease {
+        lease: Lease,
+    },
     /// Its fences are closed: it ends as soon as its stores are proven up.
-    FinishLease { lease: Lease, stores: Vec<String> },
+    FinishLease {
+        lease: Lease,
+        stores: Vec<String>,
+    },
     /// A victim of a scale-in.
-    TakeOffline { store: String },
+    TakeOffline {
+        store: String,
+    },
     /// It stays after all.
-    BringBack { store: String },
+    BringBack {
+        store: String,
+    },
     /// Forgets that it was a victim.
-    ClearMark { store: String },
-    Drain { store: String, store_id: u64 },
-    Uncordon { store: String, store_id: u64 },
+    ClearMark {
+        store: String,
+    },
+    Drain {
+        store: String,
+        store_id: u64,
+    },
+    Uncordon {
+        store: String,
+        store_id: u64,
+    },
     /// The Pod is gone and no copies are left: its id is fenced for ever.
-    RemoveRecord { store: String, store_id: u64 },
-    DeletePod { store: String, pod_uid: String },
-    DeleteClaim { store: String },
-    DeleteStore { store: String },
+    RemoveRecord {
+        store: String,
+        store_id: u64,
+    },
+    DeletePod {
+        store: String,
+        pod_uid: String,
+    },
+    DeleteClaim {
+        store: String,
+    },
+    DeleteStore {
+        store: String,
+    },
 
     /// Disruptive: the first of these that the gate grants is stopped, to come back.
-    Restart { targets: Vec<Target> },
+    Restart {
+        targets: Vec<Target>,
+    },
     /// Disruptive: an empty store is stopped, not to come back.
-    Remove { target: Target },
+    Remove {
+        target: Target,
+    },
     /// Disruptive: a store that is gone with its node is given up.
-    RemoveLost { store: String, store_id: u64 },
+    RemoveLost {
+        store: String,
+        store_id: u64,
+    },
     /// Disruptive: the first of these that is granted; the others were refused.
-    FirstOf { alternatives: Vec<Action> },
+    FirstOf {
+        alternatives: Vec<Action>,
+    },
     /// Disruptive in form only: a Pod that has never started goes; budgets do not guard it.
-    EvictPending { store: String, pod_uid: String },
+    EvictPending {
+        store: String,
+        pod_uid: String,
+    },
     /// Disruptive in form only: its process does not run and never registered, so it keeps nothing.
-    EvictUnregistered { store: String, pod_uid: String },
+    EvictUnregistered {
+        store: String,
+        pod_uid: String,
+    },
 }
 
 impl Action {
@@ -148,7 +209,11 @@ pub fn plan(observed: &Observed, now_ms: u64) -> Plan {
         return plan;
     }
     if observed.control.is_none() {
-        plan.wait("", "ControlPlaneUnreachable", "nothing is stopped, scaled in or replaced until it answers");
+        plan.wait(
+            "",
+            "ControlPlaneUnreachable",
+            "nothing is stopped, scaled in or replaced until it answers",
+        );
     }
     replace::plan(observed, now_ms, &mut plan);
     scale::plan(observed, &mut plan);

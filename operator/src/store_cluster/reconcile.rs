@@ -184,9 +184,8 @@ async fn shared(ctx: &Ctx, scene: &Scene) -> Result<String> {
     own_claims(ctx, scene).await?;
     let pods: Vec<&Pod> = scene.children.pods.values().collect();
     for map in build::unused(&found, &pods, &config_map) {
-        let _gone = api::<ConfigMap>(ctx, &scene.namespace)
-            .delete(&map.name_any(), &DeleteParams::default())
-            .await;
+        let _gone =
+            api::<ConfigMap>(ctx, &scene.namespace).delete(&map.name_any(), &DeleteParams::default()).await;
     }
     if let (Some(control), Some(_)) = (&scene.control, &scene.answers) {
         control.apply(control_object(parent)).await?;
@@ -300,7 +299,9 @@ async fn report(ctx: &Ctx, scene: &Scene, pass: &Pass<'_>) -> Result<()> {
     let status = status::of_cluster(pass, &before);
     announce(ctx, &scene.parent, &before, &status).await;
     measure(scene, &status.conditions, pass.now_ms);
-    let written = apply::patch_status::<StoreCluster, _>(ctx, &scene.parent, scene.parent.status.as_ref(), &status).await;
+    let written =
+        apply::patch_status::<StoreCluster, _>(ctx, &scene.parent, scene.parent.status.as_ref(), &status)
+            .await;
     ignore_gone(written)
 }
 

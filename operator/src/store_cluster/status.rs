@@ -60,9 +60,8 @@ pub fn of_cluster(pass: &Pass<'_>, before: &StoreClusterStatus) -> StoreClusterS
     let count = |is: &dyn Fn(&StoreSeen) -> bool| {
         u32::try_from(observed.stores.iter().filter(|s| is(s)).count()).unwrap_or(u32::MAX)
     };
-    let is_updated = |s: &StoreSeen| {
-        s.live_pod().is_some_and(|p| p.template_hash == observed.cluster.template_hash)
-    };
+    let is_updated =
+        |s: &StoreSeen| s.live_pod().is_some_and(|p| p.template_hash == observed.cluster.template_hash);
     let is_ready = |s: &StoreSeen| s.live_pod().is_some_and(|p| p.is_ready);
     let is_all_updated = observed.counted().all(is_updated);
     let revision = observed.cluster.template_hash.clone();
@@ -94,12 +93,7 @@ pub fn of_cluster(pass: &Pass<'_>, before: &StoreClusterStatus) -> StoreClusterS
     status
 }
 
-pub(super) fn write(
-    conditions: &mut Vec<Condition>,
-    said: Vec<Said>,
-    generation: Option<i64>,
-    now_ms: u64,
-) {
+pub(super) fn write(conditions: &mut Vec<Condition>, said: Vec<Said>, generation: Option<i64>, now_ms: u64) {
     for said in said {
         conditions::set(conditions, said, generation, now_ms);
     }
@@ -182,8 +176,7 @@ fn standing<'a>(pass: &'a Pass<'_>) -> Standing<'a> {
     let observed = pass.observed;
     let is_up = |s: &&StoreSeen| s.live_pod().is_some_and(|p| p.is_ready);
     let is_planned = |s: &&StoreSeen| observed.lease_of(s).is_some();
-    let not_up: Vec<&StoreSeen> =
-        observed.counted().filter(|s| !is_up(s) && !is_planned(s)).collect();
+    let not_up: Vec<&StoreSeen> = observed.counted().filter(|s| !is_up(s) && !is_planned(s)).collect();
     let fallen = not_up.iter().copied().filter(|s| s.known_id.is_some()).collect();
     let counted = observed.counted().count();
     let is_as_wanted = |s: &StoreSeen| {
@@ -250,7 +243,8 @@ fn ready(pass: &Pass<'_>, standing: &Standing<'_>, available: &Said) -> Said {
         let why = wait_of(pass.plan, &store.name);
         let reason = why.map_or("StoreNotReady", |w| w.why.reason.as_str());
         let text = why.map_or("it does not serve yet", |w| w.why.message.as_str());
-        let message = format!("{} of the stores are not ready: {}: {text}", standing.not_up.len(), store.name);
+        let message =
+            format!("{} of the stores are not ready: {}: {text}", standing.not_up.len(), store.name);
         return Said::new("Ready", false, reason, message);
     }
     Said::new("Ready", true, "Reconciled", format!("{} stores serve", pass.observed.counted().count()))
@@ -258,7 +252,8 @@ fn ready(pass: &Pass<'_>, standing: &Standing<'_>, available: &Said) -> Said {
 
 fn degraded(pass: &Pass<'_>, standing: &Standing<'_>) -> Said {
     if let Some(store) = standing.fallen.first() {
-        let message = format!("{} of the stores do not serve, among them {}", standing.fallen.len(), store.name);
+        let message =
+            format!("{} of the stores do not serve, among them {}", standing.fallen.len(), store.name);
         return Said::new("Degraded", true, "StoreDown", message);
     }
     if pass.answers.is_none() {
@@ -333,7 +328,11 @@ pub(super) fn phase(observed: &Observed, store: &StoreSeen) -> &'static str {
         Record::Known(k) if k.state == State::Removed => "Drained",
         _ if observed.is_replaced(store) => "Lost",
         Record::Known(k) if k.state == State::Draining || store.is_offline => {
-            if k.replicas == 0 { "Drained" } else { "Draining" }
+            if k.replicas == 0 {
+                "Drained"
+            } else {
+                "Draining"
+            }
         }
         _ if store.pod.as_ref().is_some_and(|p| p.is_terminating) => "Stopping",
         Record::Known(k) if is_ready && k.is_alive => "Serving",

@@ -25,7 +25,8 @@ pub struct Seen {
 pub fn seen(json: &str) -> Option<Seen> {
     let object: Value = serde_json::from_str(json).ok()?;
     let status = object.get("status")?;
-    let count = |name: &str| u32::try_from(status.get(name).and_then(Value::as_u64).unwrap_or(0)).unwrap_or(u32::MAX);
+    let count =
+        |name: &str| u32::try_from(status.get(name).and_then(Value::as_u64).unwrap_or(0)).unwrap_or(u32::MAX);
     let (total, available) = (count("shards"), count("shardsAvailable"));
     Some(Seen {
         table_id: status.get("tableId").and_then(Value::as_u64),
@@ -54,7 +55,12 @@ pub fn needs_a_person(error: &Error) -> bool {
 }
 
 /// The status after a pass that went through. `before`: as it was read.
-pub fn of_table(seen: Option<&Seen>, before: &TableStatus, generation: Option<i64>, now_ms: u64) -> TableStatus {
+pub fn of_table(
+    seen: Option<&Seen>,
+    before: &TableStatus,
+    generation: Option<i64>,
+    now_ms: u64,
+) -> TableStatus {
     let mut status = before.clone();
     status.observed_generation = generation;
     let Some(seen) = seen else {
@@ -83,7 +89,8 @@ pub fn of_table(seen: Option<&Seen>, before: &TableStatus, generation: Option<i6
     status.phase = Some(phase.into());
     status.shards = Some(seen.shards.clone());
     let fine = "all shards have a leader and all their copies";
-    let told = |is_fine: bool| if is_fine { ("Reconciled", fine.to_owned()) } else { (word, sentence.clone()) };
+    let told =
+        |is_fine: bool| if is_fine { ("Reconciled", fine.to_owned()) } else { (word, sentence.clone()) };
     let (ready, whole) = (told(seen.is_ready), told(is_whole));
     with(
         status,

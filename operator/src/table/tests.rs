@@ -136,14 +136,24 @@ fn a_refusal_is_stalled_and_silence_is_unknown() {
         (found.status.clone(), found.message.clone())
     };
     let message = "spec.partitioning: cannot be changed".to_string();
-    let refused = Error::Control(undb_sdk::Error::Rejected { code: ErrorCode::InvalidArgument, message: message.clone() });
+    let refused = Error::Control(undb_sdk::Error::Rejected {
+        code: ErrorCode::InvalidArgument,
+        message: message.clone(),
+    });
     let status = of_failure(&refused, &TableStatus::default(), Some(1), 1000);
     let stalled = condition(&status, "Stalled");
     assert!(stalled.0 == "True" && stalled.1.contains(&message), "{stalled:?}");
     assert!(condition(&status, "Ready").1.contains(&message));
-    let silent = Error::ControlPlaneUnreachable { namespace: NS.into(), control_plane: "undb".into(), cause: "x".into() };
+    let silent = Error::ControlPlaneUnreachable {
+        namespace: NS.into(),
+        control_plane: "undb".into(),
+        cause: "x".into(),
+    };
     let status = of_failure(&silent, &TableStatus::default(), Some(1), 1000);
-    assert_eq!((condition(&status, "Ready").0, condition(&status, "Stalled").0), ("Unknown".into(), "False".into()));
+    assert_eq!(
+        (condition(&status, "Ready").0, condition(&status, "Stalled").0),
+        ("Unknown".into(), "False".into())
+    );
 }
 
 #[test]

@@ -275,8 +275,7 @@ impl Cluster {
         preconditions(&key, &before, &call.body["metadata"])?;
         let mut after = before.clone();
         if call.content_type.contains("json-patch+json") {
-            patch::json_patch(&mut after, &call.body)
-                .map_err(|why| Refusal::new(422, "Invalid", &why))?;
+            patch::json_patch(&mut after, &call.body).map_err(|why| Refusal::new(422, "Invalid", &why))?;
         } else if apply {
             let manager = call.query.get("fieldManager").cloned().unwrap_or_default();
             let slot = (key.clone(), manager, call.target.subresource.clone());
@@ -299,9 +298,9 @@ impl Cluster {
         if !dry_run(call) {
             self.delete_now(key);
         }
-        Ok(self.get(key).unwrap_or_else(|| {
-            json!({"apiVersion": "v1", "kind": "Status", "status": "Success"})
-        }))
+        Ok(self
+            .get(key)
+            .unwrap_or_else(|| json!({"apiVersion": "v1", "kind": "Status", "status": "Success"})))
     }
 
     fn evict(&mut self, call: &Call) -> Result<Value, Refusal> {
@@ -342,9 +341,8 @@ fn new_object(key: &Key, object: &mut Value) {
 
 /// uid and resourceVersion, where they are given.
 fn preconditions(key: &Key, object: &Value, given: &Value) -> Result<(), Refusal> {
-    let differs = |field: &str| {
-        given[field].as_str().is_some_and(|v| !v.is_empty() && object["metadata"][field] != *v)
-    };
+    let differs =
+        |field: &str| given[field].as_str().is_some_and(|v| !v.is_empty() && object["metadata"][field] != *v);
     if differs("uid") {
         return Err(conflict(key, "the UID in the precondition is another"));
     }

@@ -62,7 +62,8 @@ impl State {
 
     /// Stores with copies that do not serve now.
     pub fn down(&self) -> Vec<u64> {
-        let holding = self.stores.iter().filter(|(_, s)| s.state != StoreState::StoreRemoved && s.replicas > 0);
+        let holding =
+            self.stores.iter().filter(|(_, s)| s.state != StoreState::StoreRemoved && s.replicas > 0);
         holding.map(|(id, _)| *id).filter(|id| !self.is_up(*id)).collect()
     }
 
@@ -70,7 +71,10 @@ impl State {
         if self.stores.get(&id).is_some_and(|s| s.replicas == 0) {
             return true;
         }
-        let others = self.stores.iter().filter(|(o, s)| **o != id && s.replicas > 0 && s.state != StoreState::StoreRemoved);
+        let others = self
+            .stores
+            .iter()
+            .filter(|(o, s)| **o != id && s.replicas > 0 && s.state != StoreState::StoreRemoved);
         let fine = others.map(|(o, _)| *o).all(|o| self.is_up(o) && self.lease_of(o).is_none());
         fine || (stopped.contains(&id) && !self.is_up(id))
     }
@@ -84,7 +88,12 @@ impl State {
             ..Default::default()
         };
         let leaders_left = self.stores.get(&id).map_or(0, |s| s.leaders);
-        v1::DisruptionResponse { blocking: vec![shard], blocking_count: 1, leaders_left, ..Default::default() }
+        v1::DisruptionResponse {
+            blocking: vec![shard],
+            blocking_count: 1,
+            leaders_left,
+            ..Default::default()
+        }
     }
 }
 
@@ -120,7 +129,8 @@ impl FakeGate {
             }
         }
         for store in state.stores.values_mut() {
-            let ready = pods.get(&store.address).is_some_and(|(uid, ready)| *ready && *uid == store.claim_uid);
+            let ready =
+                pods.get(&store.address).is_some_and(|(uid, ready)| *ready && *uid == store.claim_uid);
             store.ready_ticks = if ready { store.ready_ticks + 1 } else { 0 };
             if store.state == StoreState::StoreDraining && ready {
                 store.replicas = store.replicas.saturating_sub(1);
@@ -322,7 +332,8 @@ impl ControlApi for Connected {
 /// What the API server holds of stores: address -> (claim's uid, ready).
 pub fn store_pods(server: &ApiServer, namespace: &str) -> BTreeMap<String, (String, bool)> {
     let pods = server.with(|c| c.all(&super::Key::new("pods", namespace, "")));
-    let of_stores = pods.into_iter().filter(|(_, pod)| pod["metadata"]["labels"]["undb.io/component"] == "store");
+    let of_stores =
+        pods.into_iter().filter(|(_, pod)| pod["metadata"]["labels"]["undb.io/component"] == "store");
     of_stores
         .map(|(key, pod)| {
             let cluster = pod["metadata"]["labels"]["undb.io/store-cluster"].as_str().unwrap_or_default();

@@ -25,10 +25,10 @@ mod serve;
 mod watch;
 
 pub use cluster::Cluster;
+pub use cluster::Refusal;
 pub use gate::{FakeGate, FakeStore, store_pods};
 pub use link::{Fault, Link};
 pub use request::{Call, Key, Target, Verb};
-pub use cluster::Refusal;
 pub use serve::{ApiServer, pod, review};
 
 #[cfg(test)]

@@ -17,12 +17,7 @@ impl Key {
     /// `pods`, `leases.coordination.k8s.io`, ...
     pub fn new(resource: &str, namespace: &str, name: &str) -> Self {
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-        Self {
-            group: group.into(),
-            plural: plural.into(),
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { group: group.into(), plural: plural.into(), namespace: namespace.into(), name: name.into() }
     }
 
     /// All objects of the resource, in the namespace unless it is empty.
@@ -82,7 +77,8 @@ impl Call {
     /// `Patch storeclusters.undb.io/ns/name/status`: for messages and scripts.
     pub fn line(&self) -> String {
         let key = &self.target.key;
-        let parts = [key.resource(), key.namespace.clone(), key.name.clone(), self.target.subresource.clone()];
+        let parts =
+            [key.resource(), key.namespace.clone(), key.name.clone(), self.target.subresource.clone()];
         let path: Vec<String> = parts.into_iter().filter(|p| !p.is_empty()).collect();
         format!("{:?} {}", self.verb, path.join("/"))
     }
@@ -90,9 +86,7 @@ impl Call {
     /// Whether it is this verb on this resource (`pods/eviction` names a subresource).
     pub fn is(&self, verb: Verb, resource: &str) -> bool {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        self.verb == verb
-            && self.target.key.resource() == resource
-            && self.target.subresource == subresource
+        self.verb == verb && self.target.key.resource() == resource && self.target.subresource == subresource
     }
 }
 
@@ -115,12 +109,8 @@ pub fn target(path: &str) -> Option<Target> {
         [plural, name, sub] => ("", *plural, *name, *sub),
         _ => return None,
     };
-    let key = Key {
-        group: group.into(),
-        plural: plural.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-    };
+    let key =
+        Key { group: group.into(), plural: plural.into(), namespace: namespace.into(), name: name.into() };
     Some(Target { key, subresource: subresource.into(), version: version.into() })
 }
 

@@ -141,7 +141,11 @@ impl ApiServer {
         begun < self.inner.cut.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    async fn serve(&self, request: Request<kube::client::Body>, link: &Link) -> Result<Response<Body>, Failure> {
+    async fn serve(
+        &self,
+        request: Request<kube::client::Body>,
+        link: &Link,
+    ) -> Result<Response<Body>, Failure> {
         let call = read(request).await?;
         match link.take(&call) {
             None => {}

@@ -161,7 +161,8 @@ async fn a_lost_answer_is_done_and_a_dead_link_does_nothing() {
 async fn owners_take_their_children_and_finalizers_hold() {
     let server = ApiServer::default();
     let api: Api<ConfigMap> = Api::namespaced(server.client(NS).0, NS);
-    let parent = json!({"metadata": {"name": "p", "namespace": NS, "uid": "u1", "finalizers": ["undb.io/table"]}});
+    let parent =
+        json!({"metadata": {"name": "p", "namespace": NS, "uid": "u1", "finalizers": ["undb.io/table"]}});
     server.put("configmaps", parent);
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "p", "uid": "u1"}]);
     server.put("secrets", json!({"metadata": {"name": "c", "namespace": NS, "ownerReferences": owner}}));

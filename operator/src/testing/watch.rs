@@ -43,20 +43,24 @@ pub(super) fn open(server: &ApiServer, call: Call) -> Result<Body, Refusal> {
     }
     let news = server.changes();
     let server = server.clone();
-    let stream = futures::stream::unfold((server, call, from, news), |(server, call, from, mut news)| async move {
-        let mut from = from;
-        loop {
-            news.borrow_and_update();
-            let (lines, seen) = lines(&server, &call, from);
-            if !lines.is_empty() {
-                return Some((Ok::<Bytes, Infallible>(lines.concat().into()), (server, call, seen, news)));
+    let stream =
+        futures::stream::unfold((server, call, from, news), |(server, call, from, mut news)| async move {
+            let mut from = from;
+            loop {
+                news.borrow_and_update();
+                let (lines, seen) = lines(&server, &call, from);
+                if !lines.is_empty() {
+                    return Some((
+                        Ok::<Bytes, Infallible>(lines.concat().into()),
+                        (server, call, seen, news),
+                    ));
+                }
+                from = seen;
+                if server.watches_cut(&call) {
+                    return None;
+                }
+                news.changed().await.ok()?;
             }
-            from = seen;
-            if server.watches_cut(&call) {
-                return None;
-            }
-            news.changed().await.ok()?;
-        }
-    });
+        });
     Ok(Body::from_stream(stream))
 }

@@ -51,7 +51,9 @@ pub enum Step {
     /// It works: the leader renews it when it comes to it.
     RenewSoon,
     /// It does not work: whoever sees it makes another.
-    RenewNow { reason: &'static str },
+    RenewNow {
+        reason: &'static str,
+    },
 }
 
 impl Material {

@@ -61,11 +61,12 @@ pub(super) async fn decide(ctx: &Ctx, request: &Request) -> Verdict {
         return allow("its namespace is not looked after by this operator");
     }
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &request.namespace);
-    let pod = match within(API_TIMEOUT, "the API server", async { Ok(pods.get_opt(&request.pod).await?) }).await {
-        Ok(Some(pod)) => pod,
-        Ok(None) => return allow("there is no such Pod"),
-        Err(error) => return unknown(&error),
-    };
+    let pod =
+        match within(API_TIMEOUT, "the API server", async { Ok(pods.get_opt(&request.pod).await?) }).await {
+            Ok(Some(pod)) => pod,
+            Ok(None) => return allow("there is no such Pod"),
+            Err(error) => return unknown(&error),
+        };
     let store = match look(&pod, request) {
         Looked::Verdict(verdict) => return verdict,
         Looked::Store(store) => store,
@@ -118,7 +119,9 @@ fn is_stopped(pod: &Pod) -> bool {
     statuses.is_some_and(|all| {
         !all.is_empty()
             && all.iter().all(|c| {
-                c.state.as_ref().is_some_and(|s| s.running.is_none() && (s.waiting.is_some() || s.terminated.is_some()))
+                c.state
+                    .as_ref()
+                    .is_some_and(|s| s.running.is_none() && (s.waiting.is_some() || s.terminated.is_some()))
             })
     })
 }
@@ -141,7 +144,8 @@ async fn store_verdict(ctx: &Ctx, store: &StorePod, request: &Request) -> Result
         return Ok(allow("disruptionPolicy.evictionWebhook is Off: its disruption budget decides"));
     }
     // Read before the gate is asked: opening it later fails if anybody wrote it in between.
-    let fence = within(API_TIMEOUT, "the API server", fence::state(ctx, &store.namespace, &store.name)).await?;
+    let fence =
+        within(API_TIMEOUT, "the API server", fence::state(ctx, &store.namespace, &store.name)).await?;
     let Some(fence) = fence else {
         let denied = "its PodDisruptionBudget is not there; the operator makes it";
         return Ok(Verdict::Deny(Denied::because(denied)));

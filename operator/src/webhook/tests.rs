@@ -334,11 +334,8 @@ fn later(days: i64) -> Timestamp {
 async fn the_first_replica_makes_the_certificate_and_the_others_read_it() {
     let world = world();
     configured(&world.server);
-    let other = Ctx::new(
-        world.server.client(NS).0,
-        world.ctx.settings.clone(),
-        Arc::new(world.control.clone()),
-    );
+    let other =
+        Ctx::new(world.server.client(NS).0, world.ctx.settings.clone(), Arc::new(world.control.clone()));
     let (first, second) = (Identity::default(), Identity::default());
     assert!(first.ready().is_err());
     let (a, b) = tokio::join!(

@@ -11,7 +11,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 pub struct Replicas(pub u32);
 
 /// A Deployment that never has fewer Pods than it should: a new one is ready before an old one goes.
-pub fn deployment(instance: &Instance, role: Role, template: PodTemplateSpec, replicas: Replicas) -> Deployment {
+pub fn deployment(
+    instance: &Instance,
+    role: Role,
+    template: PodTemplateSpec,
+    replicas: Replicas,
+) -> Deployment {
     Deployment {
         metadata: ObjectMeta {
             name: Some(service_name(&instance.name, role)),

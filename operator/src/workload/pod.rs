@@ -5,10 +5,10 @@ use super::names::{ADMIN_PORT, HTTP_PORT, Instance, Role, labels};
 use super::{ANNOTATION_TEMPLATE_HASH, LABEL_STORE};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
-    HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext, PodSpec,
-    PodTemplateSpec, PersistentVolumeClaimVolumeSource, Probe, ProjectedVolumeSource, SeccompProfile,
-    SecretKeySelector, SecretProjection, SecurityContext, SleepAction, Toleration, TopologySpreadConstraint, Volume,
-    VolumeMount, VolumeProjection,
+    HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector,
+    PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ProjectedVolumeSource, SeccompProfile, SecretKeySelector, SecretProjection, SecurityContext, SleepAction,
+    Toleration, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -153,16 +153,8 @@ impl RolePod<'_> {
     fn arguments(&self) -> Vec<String> {
         let config = format!("{FILES_DIR}/config.toml");
         let admin = format!("0.0.0.0:{ADMIN_PORT}");
-        let text = [
-            "run",
-            self.role.argument(),
-            "--config",
-            &config,
-            "--admin",
-            &admin,
-            "--log-format",
-            "json",
-        ];
+        let text =
+            ["run", self.role.argument(), "--config", &config, "--admin", &admin, "--log-format", "json"];
         text.map(String::from).to_vec()
     }
 
@@ -219,13 +211,10 @@ impl RolePod<'_> {
             size_limit: Some(Quantity("64Mi".into())),
             ..EmptyDirVolumeSource::default()
         };
-        let mut volumes = vec![
-            self.files(),
-            Volume { name: TMP_VOLUME.into(), empty_dir: Some(tmp), ..Volume::default() },
-        ];
+        let mut volumes =
+            vec![self.files(), Volume { name: TMP_VOLUME.into(), empty_dir: Some(tmp), ..Volume::default() }];
         if let Data::Claim(claim) = &self.data {
-            let source =
-                PersistentVolumeClaimVolumeSource { claim_name: claim.clone(), read_only: None };
+            let source = PersistentVolumeClaimVolumeSource { claim_name: claim.clone(), read_only: None };
             volumes.push(Volume {
                 name: DATA_VOLUME.into(),
                 persistent_volume_claim: Some(source),

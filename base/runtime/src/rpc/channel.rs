@@ -48,10 +48,7 @@ pub fn channel_over(address: &str, tls: Option<&Tls>) -> Result<Channel, Runtime
 }
 
 /// The same, with what the process shows: a token in every call, and TLS, if there are any.
-pub fn auth_channel(
-    address: &str,
-    credentials: impl Into<Credentials>,
-) -> Result<AuthChannel, RuntimeError> {
+pub fn auth_channel(address: &str, credentials: impl Into<Credentials>) -> Result<AuthChannel, RuntimeError> {
     let Credentials { bearer, tls } = credentials.into();
     Ok(InterceptedService::new(channel_over(address, tls.as_ref())?, bearer))
 }

@@ -52,7 +52,11 @@ pub struct Seen {
 
 impl MetaClient {
     /// Begins to follow the members at `addresses`.
-    pub fn start(addresses: &[String], credentials: Credentials, tasks: &Tasks) -> Result<Self, RuntimeError> {
+    pub fn start(
+        addresses: &[String],
+        credentials: Credentials,
+        tasks: &Tasks,
+    ) -> Result<Self, RuntimeError> {
         let endpoints = Endpoints::new(addresses, credentials)?;
         let inner = Inner { endpoints, state: RwLock::default(), seen: watch::Sender::default() };
         let client = Self(Arc::new(inner));

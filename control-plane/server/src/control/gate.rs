@@ -99,7 +99,8 @@ impl Control {
             let moves = granted.is_some() && lease.phase() != Phase::SafeToStop;
             let mut lease = lease.clone();
             if moves || request.ttl_ms > 0 {
-                let (phase, revision) = (if moves { Phase::SafeToStop } else { Phase::Unspecified }, state.revision());
+                let (phase, revision) =
+                    (if moves { Phase::SafeToStop } else { Phase::Unspecified }, state.revision());
                 let op = renew(request, phase, granted);
                 let Some(result) = self.propose_decided(epoch, revision, op).await? else { continue };
                 lease = result.disruption_lease.unwrap_or_default();
@@ -231,7 +232,9 @@ impl Control {
     ) -> Result<Option<v1::MetaResult>, v1::Error> {
         match self.0.meta.propose(epoch, op).await {
             Ok(result) => Ok(Some(result)),
-            Err(error) if error.code() == ErrorCode::Conflict && self.0.meta.state().revision() != revision => {
+            Err(error)
+                if error.code() == ErrorCode::Conflict && self.0.meta.state().revision() != revision =>
+            {
                 Ok(None)
             }
             Err(error) => Err(error.into()),

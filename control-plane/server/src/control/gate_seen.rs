@@ -84,12 +84,7 @@ impl GateSeen {
 
     /// With the word of somebody who sees that stores do not run, for those that are silent too. It is
     /// about this moment, so it is not kept.
-    pub fn with_stopped(
-        &self,
-        stopped: &[u64],
-        asked: &BTreeSet<u64>,
-        now_ms: u64,
-    ) -> Cow<'_, Observations> {
+    pub fn with_stopped(&self, stopped: &[u64], asked: &BTreeSet<u64>, now_ms: u64) -> Cow<'_, Observations> {
         let mut seen = Cow::Borrowed(&self.observations);
         for store_id in stopped.iter().filter(|id| asked.contains(id)) {
             let last_ms = self.words.get(store_id).copied().unwrap_or(self.started_ms);

@@ -1,8 +1,8 @@
 //! What stores said: the observations that the plan takes, and the leaders that routing follows.
 
+use super::gate_seen::GateSeen;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use super::gate_seen::GateSeen;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use undb_meta::plan::Observations;

@@ -47,7 +47,14 @@ use undb_runtime::{Clock, Shutdown};
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), config.tls.as_ref(), shutdown).await?;
+    let bound = Bound::new(
+        &config.listen,
+        config.advertise.as_deref(),
+        token.as_deref(),
+        config.tls.as_ref(),
+        shutdown,
+    )
+    .await?;
     let shell = &bound.shell;
     let meta = MetaClient::start(&config.meta, shell.credentials.clone(), &shell.tasks)?;
     let control = open(config.tuning, shell, meta)?;

@@ -47,7 +47,14 @@ pub fn read_image(
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, ServerError> {
     config.validate()?;
     let token = token_of(config.token_file.as_deref())?;
-    let bound = Bound::new(&config.listen, config.advertise.as_deref(), token.as_deref(), config.tls.as_ref(), shutdown).await?;
+    let bound = Bound::new(
+        &config.listen,
+        config.advertise.as_deref(),
+        token.as_deref(),
+        config.tls.as_ref(),
+        shutdown,
+    )
+    .await?;
     let part = open(config, &bound.shell, Arc::new(OsFs::default())).await?;
     let routes = part.add_to(Routes::default(), &bound.shell);
     Ok(bound.serve(routes))

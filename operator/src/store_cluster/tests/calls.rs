@@ -129,7 +129,11 @@ impl World for Sim {
     async fn delete_claim(&self, name: &str) -> Result<()> {
         self.call(|w| {
             if let Some(id) = w.id_of(name) {
-                assert_eq!(w.records[&id].state, State::Removed, "the volume goes before the removal is known");
+                assert_eq!(
+                    w.records[&id].state,
+                    State::Removed,
+                    "the volume goes before the removal is known"
+                );
             }
             store(w, name)?.seen.has_claim = false;
             Ok(())
@@ -307,14 +311,18 @@ impl ControlApi for Sim {
                 (Phase::Draining | Phase::CatchingUp | Phase::SafeToStop, Phase::SafeToStop) => is_safe,
                 (Phase::SafeToStop, Phase::Stopped) => true,
                 (Phase::SafeToStop | Phase::Stopped | Phase::Draining, Phase::CatchingUp) => {
-                    let is_open = |id: &u64| w.stores.values().any(|s| w.id_of(&s.seen.name) == Some(*id) && s.is_fence_open);
+                    let is_open = |id: &u64| {
+                        w.stores.values().any(|s| w.id_of(&s.seen.name) == Some(*id) && s.is_fence_open)
+                    };
                     assert!(!lease.stores.iter().any(is_open), "back up is said while the fence is open");
                     true
                 }
-                _ => return Err(Error::Control(undb_sdk::Error::Rejected {
-                    code: v1::ErrorCode::Conflict,
-                    message: format!("not from {:?} to {wanted:?}", lease.phase()),
-                })),
+                _ => {
+                    return Err(Error::Control(undb_sdk::Error::Rejected {
+                        code: v1::ErrorCode::Conflict,
+                        message: format!("not from {:?} to {wanted:?}", lease.phase()),
+                    }));
+                }
             };
             let held = &mut w.leases[index];
             held.expires_at_ms = w.now_ms + 120_000;
@@ -365,7 +373,8 @@ impl ControlApi for Sim {
                 }
                 _ => {}
             }
-            let state = if record.state == State::Removed { StoreState::StoreRemoved } else { StoreState::StoreUp };
+            let state =
+                if record.state == State::Removed { StoreState::StoreRemoved } else { StoreState::StoreUp };
             let store = v1::StoreRecord { store_id: id, state: state as i32, ..Default::default() };
             Ok(v1::SetStoreResponse { store: Some(store), ..Default::default() })
         })

@@ -58,8 +58,7 @@ pub async fn running(replicas: usize, shards: usize) -> Sim {
         let mut world = sim.state.lock();
         let ids: Vec<u64> = world.records.keys().copied().collect();
         for shard in 0..shards {
-            let copies: BTreeSet<u64> =
-                (0..3.min(ids.len())).map(|n| ids[(shard + n) % ids.len()]).collect();
+            let copies: BTreeSet<u64> = (0..3.min(ids.len())).map(|n| ids[(shard + n) % ids.len()]).collect();
             world.shards.push(copies);
         }
     }

@@ -2,9 +2,7 @@
 
 use super::drive::{pass, running, settle};
 use super::sim::{BAD, Sim, World_};
-use crate::store_cluster::model::{
-    Mark, NodeState, Observed, PodSeen, Record, State, StoreSeen, Why,
-};
+use crate::store_cluster::model::{Mark, NodeState, Observed, PodSeen, Record, State, StoreSeen, Why};
 use crate::store_cluster::plan::{Action, Plan, plan};
 use undb_proto::v1::DisruptionPhase as Phase;
 

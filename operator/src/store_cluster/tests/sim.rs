@@ -195,7 +195,8 @@ impl World_ {
         });
         let since_ms = self.now_ms.saturating_sub(600_000);
         let state = if store.is_node_lost { NodeState::NotReady { since_ms } } else { NodeState::Ready };
-        seen.node = NodeSeen { name: Some("node".into()), state, zone: Some("z".into()), ..Default::default() };
+        seen.node =
+            NodeSeen { name: Some("node".into()), state, zone: Some("z".into()), ..Default::default() };
         if seen.pod.is_none() && seen.mark == Mark::None && !seen.is_offline {
             seen.node.state = NodeState::Unbound;
         }
