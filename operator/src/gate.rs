@@ -14,9 +14,9 @@ use undb_proto::v1::{self, DisruptionKind, DisruptionLease, DisruptionPhase as P
 
 /// How long a lease lives without a word of its holder.
 pub const TTL_MS: u64 = 120_000;
-/// After it, the copies of a stopped store are made anew elsewhere. A day, because a lease that has
-/// lasted its time cannot stop its store again, which is what rolling a bad image back does.
-pub const DURATION_MS: u64 = 24 * 3600 * 1000;
+/// After it, the copies of a stopped store are made anew elsewhere, unless its StoreCluster waits longer
+/// for lost ones. A store that did not come back in time may still be stopped again, to be mended.
+pub const DURATION_MS: u64 = 3600 * 1000;
 
 /// Who holds a lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,8 @@ pub struct Ask {
     pub holder: Holder,
     /// Of `stores`: those whose container is seen not running, now.
     pub stopped: Vec<u64>,
+    /// After it, copies of a stopped store are made anew elsewhere.
+    pub duration_ms: u64,
 }
 
 /// The answer.
@@ -137,7 +139,7 @@ pub async fn may_stop(control: &dyn ControlApi, ask: &Ask) -> Result<Answer> {
         stores: ask.stores.clone(),
         holder: ask.holder.to_string(),
         ttl_ms: TTL_MS,
-        max_duration_ms: DURATION_MS,
+        max_duration_ms: ask.duration_ms,
         dry_run: false,
         stopped_stores: ask.stopped.clone(),
     };
@@ -161,8 +163,18 @@ pub async fn may_stop_with(
     }
     let response = step(control, &lease, Phase::SafeToStop, stopped).await?;
     let denial = Denial::of(&response);
-    let lease = response.lease.clone().unwrap_or(lease);
+    let mut lease = response.lease.clone().unwrap_or(lease);
+    // A yes that was not used in the time there was: only from CATCHING_UP can it be had again.
+    if !response.done && lease.phase() == Phase::SafeToStop && is_at_its_end(&lease) {
+        let response = step(control, &lease, Phase::CatchingUp, &[]).await?;
+        lease = response.lease.unwrap_or(lease);
+    }
     Ok(if response.done { Answer::Safe(lease) } else { Answer::Wait { lease: Some(lease), denial } })
+}
+
+/// No heartbeat prolongs it any more.
+fn is_at_its_end(lease: &DisruptionLease) -> bool {
+    lease.expires_at_ms >= lease.granted_at_ms.saturating_add(lease.max_duration_ms)
 }
 
 /// Says how far the holder is, and keeps the lease alive.
@@ -232,6 +244,7 @@ mod tests {
             stores: vec![3],
             holder: Holder::StoreCluster("u".into()),
             stopped: vec![],
+            duration_ms: DURATION_MS,
         }
     }
 
@@ -268,6 +281,20 @@ mod tests {
             .into();
         });
         let found = may_stop(&control, &ask()).await.expect("answers");
+        assert!(matches!(found, Answer::Safe(_)), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn a_yes_that_ran_out_of_its_longest_time_is_asked_for_again() {
+        let control = FakeControl::default();
+        control.with(|c| {
+            let back = answer(true, Phase::CatchingUp);
+            c.disruptions = [answer(true, Phase::SafeToStop), answer(false, Phase::SafeToStop), back].into();
+        });
+        let found = may_stop(&control, &ask()).await.expect("answers");
+        let Answer::Wait { lease: Some(lease), .. } = found else { panic!("{found:?}") };
+        assert_eq!(lease.phase(), Phase::CatchingUp);
+        let found = may_stop_with(&control, lease, &[3]).await.expect("answers");
         assert!(matches!(found, Answer::Safe(_)), "{found:?}");
     }
 

@@ -6,6 +6,8 @@ use super::objects;
 use crate::harness::Result;
 use std::time::Duration;
 
+const EXEC_WAIT: Duration = Duration::from_secs(300);
+
 /// The Pod.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -38,7 +40,7 @@ impl Client {
 
     /// The same; a failure is an error.
     pub async fn exec(&self, stage: &Stage, args: &[&str]) -> Result<String> {
-        let ended = self.try_exec(stage, args, None, Duration::from_secs(120)).await?;
+        let ended = self.try_exec(stage, args, None, EXEC_WAIT).await?;
         must("exec", args, ended)
     }
 }

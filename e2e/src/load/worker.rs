@@ -80,11 +80,13 @@ pub async fn work(args: LoadArgs, mut stopped: watch::Receiver<bool>) -> Result<
         tokio::spawn(sampler::run(stores, shared.clone()));
         shared
     });
+    // Keys of its own: those of an earlier load may still be there.
+    let run = wall_ms();
     let load = Arc::new(Load {
         table,
         resp,
-        sdk_book: Mutex::new(Book::new("sdk", args.seed, args.keys as usize)),
-        resp_book: Mutex::new(Book::new("resp", args.seed ^ 1, args.keys as usize)),
+        sdk_book: Mutex::new(Book::new(&format!("sdk-{run}"), args.seed, args.keys as usize)),
+        resp_book: Mutex::new(Book::new(&format!("resp-{run}"), args.seed ^ 1, args.keys as usize)),
         tally: Mutex::default(),
         waiting: AtomicU64::new(0),
         sampled,

@@ -183,7 +183,8 @@ async fn stop(
     let answer = match &target.lease {
         Some(lease) => gate::may_stop_with(control, lease.raw.clone(), &stopped).await,
         None => {
-            let ask = Ask { kind, stores: vec![target.store_id], holder, stopped };
+            let duration_ms = target.duration_ms;
+            let ask = Ask { kind, stores: vec![target.store_id], holder, stopped, duration_ms };
             gate::may_stop(control, &ask).await
         }
     };

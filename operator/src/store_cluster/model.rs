@@ -3,7 +3,8 @@
 //! What could not be read is [`Record::Unknown`] or no [`Control`] at all, never a default.
 
 use crate::fence::Fence;
-use crate::gate::Holder;
+use crate::gate::{self, Holder};
+use std::collections::BTreeSet;
 use undb_proto::v1::{DisruptionLease, DisruptionPhase as Phase};
 
 /// All of it.
@@ -13,8 +14,19 @@ pub struct Observed {
     pub cluster: Cluster,
     /// What there is, by ordinal.
     pub stores: Vec<StoreSeen>,
+    /// What is left of stores that are no more, of this StoreCluster or of one of its name.
+    pub remains: Remains,
     /// None: the control plane does not answer.
     pub control: Option<Control>,
+}
+
+/// By number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Remains {
+    /// Stores that were removed for ever: what is on their volumes serves nobody.
+    pub removed: BTreeSet<u32>,
+    /// Volumes without a Store.
+    pub claims: BTreeSet<u32>,
 }
 
 /// What is wanted of a StoreCluster.
@@ -238,6 +250,12 @@ impl Observed {
     /// Stores that count for `replicas`.
     pub fn counted(&self) -> impl Iterator<Item = &StoreSeen> {
         self.stores.iter().filter(|s| !s.is_offline && !s.is_deleting && !self.is_replaced(s))
+    }
+
+    /// For how long a stopped store is waited for before its copies are made anew elsewhere: not less than
+    /// a lost one is.
+    pub fn restart_ms(&self) -> u64 {
+        gate::DURATION_MS.max(self.cluster.replace_after_ms.unwrap_or(0))
     }
 
     pub fn leases(&self) -> &[Lease] {

@@ -1,8 +1,8 @@
 //! Reads everything that a pass decides on, from the API server itself and from the control plane.
 
 use super::model::{
-    Cluster, Control, Known, Lease, Mark, NodeSeen, NodeState, Observed, PodSeen, Record, State, StoreSeen,
-    Why,
+    Cluster, Control, Known, Lease, Mark, NodeSeen, NodeState, Observed, PodSeen, Record, Remains, State,
+    StoreSeen,    Why,
 };
 use super::wish::Wish;
 use crate::apply::api;
@@ -130,7 +130,26 @@ pub fn assemble(
         store_seen(store, children, records.as_ref(), &address)
     });
     let control = answers.map(|a| Control { leases: a.leases.iter().cloned().map(Lease::new).collect() });
-    Observed { cluster: cluster(parent, wish), stores: stores.collect(), control }
+    let remains = remains(children, records.as_ref(), &cluster_name, &namespace);
+    Observed { cluster: cluster(parent, wish), stores: stores.collect(), remains, control }
+}
+
+fn remains(children: &Children, records: Option<&Records>, cluster: &str, namespace: &str) -> Remains {
+    let number = |store: &str| store.strip_prefix(cluster)?.strip_prefix('-')?.parse::<u32>().ok();
+    let is_owned = |name: &str| children.stores.iter().any(|s| s.name_any() == name);
+    let claims = children.claims.keys().filter(|name| !is_owned(name));
+    let mut by_address: HashMap<&str, bool> = HashMap::new();
+    for record in records.iter().flat_map(|r| &r.status.stores).filter_map(|s| s.store.as_ref()) {
+        let is_removed = record.state() == StoreState::StoreRemoved;
+        *by_address.entry(&record.address).or_insert(true) &= is_removed;
+    }
+    let removed = by_address.into_iter().filter(|(_, is_removed)| *is_removed).filter_map(|(address, _)| {
+        let name = address.split('.').next()?;
+        // The name alone could be of another namespace.
+        let is_ours = names::store_address(name, cluster, namespace) == address;
+        number(name).filter(|_| is_ours)
+    });
+    Remains { removed: removed.collect(), claims: claims.filter_map(|name| number(name)).collect() }
 }
 
 fn cluster(parent: &StoreCluster, wish: &Wish) -> Cluster {
@@ -333,6 +352,24 @@ mod tests {
         assert_eq!(found(&status, "a", Some(1)), Some((2, State::Up)));
         assert_eq!(found(&status, "c", Some(4)), Some((4, State::Removed)));
         assert_eq!(found(&status, "d", None), None);
+    }
+
+    #[test]
+    fn numbers_of_removed_stores_are_known_by_address() {
+        use StoreState::{StoreRemoved, StoreUp};
+        let at = |name: &str| names::store_address(name, "main", "data");
+        let status = status(&[
+            (1, &at("main-0"), StoreUp),
+            (2, &at("main-1"), StoreRemoved),
+            // It lost its disk and is there again.
+            (3, &at("main-2"), StoreRemoved),
+            (4, &at("main-2"), StoreUp),
+            (5, &names::store_address("main-5", "main", "other"), StoreRemoved),
+        ]);
+        let claim = ("main-1".to_owned(), PersistentVolumeClaim::default());
+        let children = Children { claims: [claim].into(), ..Children::default() };
+        let found = remains(&children, Some(&Records { status: &status }), "main", "data");
+        assert_eq!(found, Remains { removed: [1].into(), claims: [1].into() });
     }
 
     #[test]

@@ -151,6 +151,8 @@ pub struct Target {
     pub pod_uid: String,
     /// Its container is seen not running.
     pub is_stopped: bool,
+    /// After it, its copies are made anew elsewhere.
+    pub duration_ms: u64,
     /// The lease that it is under already.
     pub lease: Option<Lease>,
 }

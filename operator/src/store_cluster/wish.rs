@@ -18,8 +18,6 @@ pub struct Wish {
     pub instance: Instance,
     pub image: String,
     pub has_tls: bool,
-    /// Identity of the UNDB that the stores join.
-    pub cluster_id: String,
     /// The user's, as JSON.
     pub resources: Option<Value>,
     pub pod_template: Option<Value>,
@@ -83,8 +81,7 @@ pub fn resolve(parent: &StoreCluster, control_plane: &ControlPlane, default_imag
         name: parent.name_any(),
         control_plane: control_plane_name,
     };
-    let cluster_id = control_plane.uid().unwrap_or_default();
-    Ok(Wish { instance, image, has_tls, cluster_id, resources, pod_template, template_hash })
+    Ok(Wish { instance, image, has_tls, resources, pod_template, template_hash })
 }
 
 impl Wish {
@@ -97,5 +94,25 @@ impl Wish {
     pub fn memory_bytes(&self) -> Option<u64> {
         let resources = crate::workload::parse_resources(self.resources.as_ref()?).ok()?;
         crate::workload::memory_limit_bytes(&resources)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_control_plane_that_was_made_again_restarts_no_store() {
+        let parent = json!({"apiVersion": "undb.io/v1alpha1", "kind": "StoreCluster",
+            "metadata": {"name": "main", "namespace": "ns"}, "spec": {"replicas": 3}});
+        let parent: StoreCluster = serde_json::from_value(parent).expect("a StoreCluster");
+        let wish = |uid: &str| {
+            let control_plane = json!({"apiVersion": "undb.io/v1alpha1", "kind": "ControlPlane",
+                "metadata": {"name": "undb", "namespace": "ns", "uid": uid}, "spec": {}});
+            let control_plane = serde_json::from_value(control_plane).expect("a ControlPlane");
+            resolve(&parent, &control_plane, "undb:1").expect("a wish")
+        };
+        assert_eq!(wish("one"), wish("another"), "its identity is in the data, and not in its uid");
     }
 }

@@ -190,7 +190,8 @@ async fn ask(ctx: &Ctx, store: &StorePod, request: &Request) -> Result<Asked> {
         return Ok(Asked::SafeByAnother { holder: lease.holder.clone() });
     }
     let stopped = if store.is_stopped { vec![store_id] } else { Vec::new() };
-    let ask = Ask { kind: DisruptionKind::Restart, stores: vec![store_id], holder, stopped };
+    let duration_ms = gate::DURATION_MS;
+    let ask = Ask { kind: DisruptionKind::Restart, stores: vec![store_id], holder, stopped, duration_ms };
     if request.dry_run {
         return only_look(control.as_ref(), &ask).await;
     }
@@ -207,7 +208,7 @@ async fn only_look(control: &dyn ControlApi, ask: &Ask) -> Result<Asked> {
         stores: ask.stores.clone(),
         holder: ask.holder.to_string(),
         ttl_ms: gate::TTL_MS,
-        max_duration_ms: gate::DURATION_MS,
+        max_duration_ms: ask.duration_ms,
         dry_run: true,
         stopped_stores: ask.stopped.clone(),
     };

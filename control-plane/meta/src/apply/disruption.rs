@@ -60,10 +60,16 @@ impl State {
             return Err(Reject::invalid("a disruption lease has a ttl of up to ten minutes"));
         }
         let mut lease = self.held_lease(op.lease_id, op.token)?.clone();
-        let ends_ms = lease.granted_at_ms.saturating_add(lease.max_duration_ms);
-        let expires_at_ms = self.now_ms.saturating_add(op.ttl_ms).min(ends_ms);
-        lease.expires_at_ms = lease.expires_at_ms.max(expires_at_ms);
         let wanted = op.phase();
+        let alive_until_ms = self.now_ms.saturating_add(op.ttl_ms);
+        // A store that did not come back in time is stopped again to be mended, as when a bad image is
+        // rolled back: the gate decides, and the lease has a ttl more for it.
+        if wanted == Phase::SafeToStop && lease.phase() == Phase::CatchingUp {
+            let needed_ms = alive_until_ms.saturating_sub(lease.granted_at_ms);
+            lease.max_duration_ms = lease.max_duration_ms.max(needed_ms);
+        }
+        let ends_ms = lease.granted_at_ms.saturating_add(lease.max_duration_ms);
+        lease.expires_at_ms = lease.expires_at_ms.max(alive_until_ms.min(ends_ms));
         if wanted != Phase::Unspecified && wanted != lease.phase() {
             self.check_step(&lease, wanted)?;
             if wanted == Phase::SafeToStop {

@@ -55,7 +55,25 @@ impl State {
         if old.revision != record.revision {
             return Err(Reject::conflict(format!("shard {id} is at revision {}", old.revision)));
         }
+        if replicas(old).is_empty() {
+            self.refuse_leased(record)?;
+        }
         check_succession(old, record)
+    }
+
+    /// The first replicas of a shard go to stores that stay: a lease was granted when the shard was on none
+    /// of its stores, and two leases together could stop most of it.
+    fn refuse_leased(&self, record: &v1::ShardRecord) -> Result<(), Reject> {
+        let placed = |id: &u64| replicas(record).iter().any(|r| r.store_id == *id);
+        let leased = self.disruption_leases.values().find_map(|l| Some((l, l.stores.iter().find(|s| placed(s))?)));
+        leased.map_or(Ok(()), |(lease, store_id)| {
+            let id = shard_of(record).shard_id;
+            let message = format!(
+                "shard {id} cannot begin on store {store_id}, which is under disruption lease {}; place it anew",
+                lease.lease_id
+            );
+            Err(Reject::conflict(message))
+        })
     }
 
     /// The ranges of every table that is touched, as they would be.

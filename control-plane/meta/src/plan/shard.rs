@@ -297,10 +297,11 @@ impl Planner<'_> {
             voters.map(|r| v1::Replica { role: Role::Voter as i32, ..*r }).collect();
         while wanted.len() > table.replication as usize {
             let own = |r: &v1::Replica| r.replica_id == leader.report.replica_id;
-            // The most urgent loss first; nothing lost: not the leader.
+            // The most urgent loss first; nothing lost: one that is silent, and not the leader.
             let rank = |r: &v1::Replica| match self.view.lost_replica(r) {
                 Some(why) => (0, Some(why)),
-                None => (1 + u8::from(own(r)), None),
+                None if !own(r) && !self.caught_up(leader, r.replica_id) => (1, None),
+                None => (2 + u8::from(own(r)), None),
             };
             let worst = wanted.iter().enumerate().min_by_key(|(_, r)| (rank(r), r.replica_id));
             let Some((at, _)) = worst else { break };

@@ -22,7 +22,7 @@ pub(super) fn plan(observed: &Observed, now_ms: u64, plan: &mut Plan) {
         let message = format!("{} stores are lost at once; no majority is left to trust", lost.len());
         return plan.wait("", "TooManyStoresLost", message);
     }
-    let ordinal = scale::next_ordinal(observed);
+    let Some(ordinal) = scale::next_ordinals(observed).next() else { return };
     plan.act(Action::CreateStore { ordinal, replaces: Some(store.uid.clone()) });
 }
 

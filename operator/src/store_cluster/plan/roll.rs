@@ -26,7 +26,7 @@ pub(super) fn plan(observed: &Observed, now_ms: u64, plan: &mut Plan) {
             return wait_for(observed, lease, plan);
         }
         let mut held = outdated.iter().filter(|s| s.store_id().is_some_and(|id| lease.covers(id)));
-        match held.find_map(|s| target(s, Some(lease))) {
+        match held.find_map(|s| target(observed, s, Some(lease))) {
             Some(target) => plan.disrupt(Action::Restart { targets: vec![target] }),
             None => wait_for(observed, lease, plan),
         }
@@ -76,14 +76,14 @@ fn is_new_and_not_up(observed: &Observed, store: &StoreSeen) -> bool {
 fn free(observed: &Observed, store: &StoreSeen, now_ms: u64) -> Option<Target> {
     let lease = observed.lease_of(store);
     match lease.map(|l| standing(observed, l, now_ms)) {
-        None => target(store, None),
+        None => target(observed, store, None),
         // An eviction that is over, whose Pod never came up: its lease serves to stop it again.
-        Some(Standing::Over) if !store.is_running() => target(store, lease),
+        Some(Standing::Over) if !store.is_running() => target(observed, store, lease),
         Some(Standing::Over | Standing::Wanted | Standing::Foreign) => None,
     }
 }
 
-fn target(store: &StoreSeen, lease: Option<&Lease>) -> Option<Target> {
+fn target(observed: &Observed, store: &StoreSeen, lease: Option<&Lease>) -> Option<Target> {
     let pod = store.live_pod().filter(|_| !store.is_state(State::Removed))?;
     Some(Target {
         store: store.name.clone(),
@@ -91,6 +91,7 @@ fn target(store: &StoreSeen, lease: Option<&Lease>) -> Option<Target> {
         store_id: store.store_id()?,
         pod_uid: pod.uid.clone(),
         is_stopped: !pod.is_running,
+        duration_ms: observed.restart_ms(),
         lease: lease.cloned(),
     })
 }

@@ -28,10 +28,12 @@ pub(super) fn plan(observed: &Observed, plan: &mut Plan) {
     }
 }
 
-/// The next number, which was never used.
-pub(super) fn next_ordinal(observed: &Observed) -> u32 {
+/// Numbers that were never used, in order. Of a StoreCluster that was deleted, and made again over its
+/// volumes, those of stores that were not removed come back.
+pub(super) fn next_ordinals(observed: &Observed) -> impl Iterator<Item = u32> {
     let beyond = observed.stores.iter().map(|s| s.ordinal + 1).max().unwrap_or(0);
-    beyond.max(observed.cluster.next_ordinal)
+    let first = beyond.max(observed.cluster.next_ordinal);
+    (first..).filter(|ordinal| !observed.remains.removed.contains(ordinal))
 }
 
 fn grow(observed: &Observed, mut missing: usize, plan: &mut Plan) {
@@ -50,10 +52,14 @@ fn grow(observed: &Observed, mut missing: usize, plan: &mut Plan) {
         plan.act(Action::BringBack { store: store.name.clone() });
     }
     let planned = plan.actions.iter().filter(|a| matches!(a, Action::CreateStore { .. })).count();
-    let mut ordinal = next_ordinal(observed) + u32::try_from(planned).unwrap_or(0);
-    for _ in 0..missing {
+    for ordinal in next_ordinals(observed).skip(planned).take(missing) {
+        if observed.control.is_none() && observed.remains.claims.contains(&ordinal) {
+            let message = format!(
+                "there is a volume of store number {ordinal}; whether that store was removed for ever is known by the control plane"
+            );
+            return plan.wait("", "VolumeUnknown", message);
+        }
         plan.act(Action::CreateStore { ordinal, replaces: None });
-        ordinal += 1;
     }
 }
 
@@ -156,6 +162,7 @@ fn remove(observed: &Observed, store: &StoreSeen, store_id: u64, plan: &mut Plan
             store_id,
             pod_uid: pod.uid.clone(),
             is_stopped: !pod.is_running,
+            duration_ms: observed.restart_ms(),
             lease: lease.cloned(),
         };
         plan.disrupt(Action::Remove { target });

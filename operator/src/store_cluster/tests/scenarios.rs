@@ -2,7 +2,9 @@
 
 use super::drive::{pass, running, settle};
 use super::sim::{BAD, Sim, World_};
-use crate::store_cluster::model::{Mark, NodeState, Observed, PodSeen, Record, State, StoreSeen, Why};
+use crate::store_cluster::model::{
+    Control, Mark, NodeState, Observed, PodSeen, Record, Remains, State, StoreSeen, Why,
+};
 use crate::store_cluster::plan::{Action, Plan, plan};
 use undb_proto::v1::DisruptionPhase as Phase;
 
@@ -143,6 +145,26 @@ async fn a_number_is_never_used_again() {
     let world = sim.state.lock();
     assert!(world.stores.contains_key("s-4"), "{:?}", world.stores.keys());
     assert_eq!(world.records.len(), 5);
+}
+
+#[test]
+fn a_cluster_made_again_adopts_volumes_but_not_those_of_removed_stores() {
+    let mut observed = Observed { control: Some(Control::default()), ..Observed::default() };
+    observed.cluster.replicas = 3;
+    observed.remains = Remains { removed: [1].into(), claims: [0, 1, 2].into() };
+    let made = |plan: &Plan| -> Vec<u32> {
+        let ordinal = |a: &Action| match a {
+            Action::CreateStore { ordinal, .. } => Some(*ordinal),
+            _ => None,
+        };
+        plan.actions.iter().filter_map(ordinal).collect()
+    };
+    assert_eq!(made(&planned(&observed)), [0, 2, 3]);
+    observed.control = None;
+    let plan = planned(&observed);
+    assert!(made(&plan).is_empty() && waits(&plan, "VolumeUnknown"), "{plan:?}");
+    observed.remains = Remains::default();
+    assert_eq!(made(&planned(&observed)), [0, 1, 2], "a new one needs no control plane");
 }
 
 // 14

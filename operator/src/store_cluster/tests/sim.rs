@@ -184,7 +184,7 @@ impl World_ {
         stores.sort_by_key(|s| s.ordinal);
         let leases = self.leases.iter().cloned().map(Lease::new).collect();
         let control = (!self.is_control_down).then_some(Control { leases });
-        Observed { cluster: self.cluster.clone(), stores, control }
+        Observed { cluster: self.cluster.clone(), stores, control, ..Observed::default() }
     }
 
     fn store_seen(&self, store: &SimStore) -> StoreSeen {

@@ -125,6 +125,28 @@ fn a_heartbeat_never_outlives_the_longest_duration_and_then_nothing_may_stop() {
 }
 
 #[test]
+fn a_store_that_did_not_come_back_in_time_may_be_stopped_again() {
+    let mut state = cluster(3);
+    let lease = grant(&mut state, &[1], "a");
+    step(&mut state, 10, &lease, Phase::SafeToStop).expect("decided");
+    step(&mut state, 11, &lease, Phase::Stopped).expect("told");
+    step(&mut state, 12, &lease, Phase::CatchingUp).expect("told");
+    let late_ms = lease.granted_at_ms + lease.max_duration_ms + 5_000;
+    let undecided = v1::RenewDisruption {
+        lease_id: lease.lease_id,
+        token: lease.token,
+        ttl_ms: 30_000,
+        phase: Phase::SafeToStop as i32,
+        decision: None,
+    };
+    apply(&mut state, late_ms, Op::RenewDisruption(undecided)).expect_err("the gate decides");
+    let again = step(&mut state, late_ms, &lease, Phase::SafeToStop).expect("decided");
+    assert_eq!(again.phase(), Phase::SafeToStop);
+    assert!(again.expires_at_ms > late_ms, "it lives, so that its holder can act on it");
+    assert_eq!(again.granted_at_ms + again.max_duration_ms, again.expires_at_ms, "for one ttl");
+}
+
+#[test]
 fn a_store_that_holds_nothing_any_more_needs_no_proof() {
     let mut state = cluster(3);
     let lease = grant(&mut state, &[3], "a");
