@@ -163,6 +163,33 @@ fn a_lease_to_remove_a_store_moves_its_replicas_away() {
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
+/// A full disk takes every replica on it out at once, and a drain may fill several.
+#[test]
+fn a_drain_stops_before_it_fills_a_disk_and_says_so() {
+    for seed in 0..10 {
+        let mut run = begun(seed, 4, 8);
+        // 24 copies; three stores have room for seven each.
+        (run.disk_bytes, run.copy_bytes) = (740, 100);
+        run.round(0);
+        let victim = run.ids()[0];
+        run.set(victim, StoreState::StoreDraining);
+        for _ in 0..120 {
+            run.round(5);
+            for id in run.ids() {
+                let count = run.store(id).replicas.len();
+                assert!(count <= 7, "seed {seed}: {count} copies of 100 bytes each on store {id}");
+            }
+        }
+        run.settle(5);
+        assert!(!run.store(victim).replicas.is_empty(), "seed {seed}: not all of them fit");
+        let waits = plan_and_waits(&run.state, &run.heard, &run.settings, run.now()).waits;
+        assert!(waits.iter().any(|w| w.reason.contains("no other store that can take its replica")), "{waits:?}");
+        run.disk_bytes = 2_000;
+        run.settle(200);
+        assert!(run.store(victim).replicas.is_empty(), "seed {seed}: there is room now");
+    }
+}
+
 #[test]
 fn a_drain_empties_a_store_a_few_replicas_at_a_time_whatever_step_control_dies_at() {
     for seed in 0..20 {

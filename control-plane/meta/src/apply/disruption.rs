@@ -89,6 +89,11 @@ impl State {
         }
         let lease = self.held_lease(op.lease_id, op.token)?;
         let cancelled = lease.phase() == Phase::Draining && self.now_ms < lease.expires_at_ms;
+        // Somebody may be about to act on the yes; what its stores hold by then is another matter.
+        if lease.phase() == Phase::SafeToStop {
+            let message = "a lease that says SAFE_TO_STOP ends by way of CATCHING_UP; renew it with that phase";
+            return Err(Reject::conflict(message));
+        }
         let holding: Vec<u64> = lease.stores.iter().copied().filter(|id| self.holds_replicas(*id)).collect();
         if !cancelled && !holding.is_empty() {
             if lease.phase() != Phase::CatchingUp {
@@ -139,6 +144,14 @@ impl State {
         let age_ms = self.now_ms.saturating_sub(decision.at_ms);
         if age_ms > DECISION_MS_MAX {
             let message = format!("the gate decided {age_ms} ms ago; decide again");
+            return Err(Reject::conflict(message));
+        }
+        // How old it is cannot be told.
+        let ahead_ms = decision.at_ms.saturating_sub(self.now_ms);
+        if ahead_ms > DECISION_MS_MAX {
+            let message = format!(
+                "the gate's clock is {ahead_ms} ms ahead of the one of metadata; set the clocks of their machines"
+            );
             return Err(Reject::conflict(message));
         }
         Ok(())

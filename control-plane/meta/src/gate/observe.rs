@@ -137,6 +137,16 @@ impl Observations {
         self.stores.insert(store_id, heard);
     }
 
+    /// A store's process may be another one: what it said, and that it led, was said by the one before.
+    pub fn began_anew(&mut self, store_id: u64) {
+        self.stores.remove(&store_id);
+        for seen in self.shards.values_mut() {
+            if seen.leader.as_ref().is_some_and(|l| l.store_id() == Some(store_id)) {
+                (seen.leader, seen.before) = (None, None);
+            }
+        }
+    }
+
     /// Some replica of a shard knows of this term.
     pub fn term_heard(&mut self, shard_id: u64, term: u64) {
         let seen = self.shards.entry(shard_id).or_default();

@@ -16,16 +16,18 @@ pub(super) struct Load {
     learners: BTreeMap<u64, u32>,
     /// Replicas that a learner is being made for, though they still serve.
     leaving: BTreeMap<u64, u32>,
+    /// Bytes of the shards that learners receive. What of them is there already counts twice.
+    coming_bytes: BTreeMap<u64, u64>,
 }
 
 impl Load {
     pub fn count(view: &View<'_>) -> Self {
         let (replicas, learners, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut load = Self { replicas, learners, leaving };
+        let mut load = Self { replicas, learners, leaving, coming_bytes: BTreeMap::new() };
         for record in view.state.shards() {
             let replicas = crate::apply::replicas(record);
             for replica in replicas {
-                load.add(replica.store_id, replica.role());
+                load.add(replica.store_id, replica.role(), view.live_bytes(shard_of(record).shard_id));
             }
             if replicas.iter().any(|r| r.role() == Role::Learner)
                 && let Some(store_id) = leaves(view, replicas)
@@ -36,10 +38,11 @@ impl Load {
         load
     }
 
-    fn add(&mut self, store_id: u64, role: Role) {
+    fn add(&mut self, store_id: u64, role: Role, bytes: u64) {
         *self.replicas.entry(store_id).or_default() += 1;
         if role == Role::Learner {
             *self.learners.entry(store_id).or_default() += 1;
+            *self.coming_bytes.entry(store_id).or_default() += bytes;
         }
     }
 }
@@ -67,7 +70,11 @@ impl Planner<'_> {
         let class = self.view.state.table(shard.table_id).map_or("", |t| &t.store_cluster[..]);
         // The place of a move is kept for it.
         let promised = self.view.state.replica_move(shard.shard_id).map_or(0, |m| m.to_store_id);
-        let free = |s: &&v1::StoreRecord| !used.contains(&s.store_id) && self.view.is_target(s.store_id);
+        let bytes = self.view.live_bytes(shard.shard_id);
+        let free = |s: &&v1::StoreRecord| {
+            let is_target = !used.contains(&s.store_id) && self.view.is_target(s.store_id);
+            is_target && (role != Role::Learner || self.has_room(s.store_id, bytes))
+        };
         let mut candidates: Vec<&v1::StoreRecord> =
             self.view.stores_of(class).filter(free).filter(|s| s.store_id != promised).collect();
         if candidates.len() < count {
@@ -93,7 +100,7 @@ impl Planner<'_> {
             let Some((at, _)) = best else { break };
             let store = candidates.swap_remove(at);
             *zones.entry(store.zone.clone()).or_default() += 1;
-            self.load.add(store.store_id, role);
+            self.load.add(store.store_id, role, bytes);
             chosen.push(store.store_id);
         }
         Choice::Stores(chosen)
@@ -115,8 +122,23 @@ impl Planner<'_> {
             let limit = self.view.settings.moves_per_store_max;
             return Err(format!("store {to} receives {limit} replicas already, as many as it may at a time"));
         }
-        self.load.add(to, Role::Learner);
+        let bytes = self.view.live_bytes(replica_move.shard_id);
+        if !self.has_room(to, bytes) {
+            return Err(format!("store {to} has no room for {bytes} bytes beside what it receives already"));
+        }
+        self.load.add(to, Role::Learner, bytes);
         Ok(to)
+    }
+
+    /// A full disk is a fault of every replica on it: one more shard may come only if it fits beside those
+    /// that are on their way.
+    fn has_room(&self, store_id: u64, bytes: u64) -> bool {
+        let coming = self.load.coming_bytes.get(&store_id).copied().unwrap_or(0);
+        self.view.fresh(store_id).is_some_and(|seen| {
+            let kept = seen.stats.capacity_bytes / 100 * FREE_PERCENT_MIN;
+            seen.stats.capacity_bytes == 0
+                || seen.stats.free_bytes >= kept.saturating_add(coming).saturating_add(bytes)
+        })
     }
 
     fn receives_more(&self, store_id: u64) -> bool {
@@ -144,7 +166,12 @@ impl<'a> View<'a> {
         state.stores().filter(move |s| part(s) && s.store_cluster == class)
     }
 
-    /// True when a new replica may go there: it takes more, and has room.
+    /// What a copy of a shard takes at least, as its leader says.
+    pub fn live_bytes(&self, shard_id: u64) -> u64 {
+        self.leader(shard_id).map_or(0, |l| l.report.live_bytes)
+    }
+
+    /// True when a new replica may go there: it takes more, and its disk is not nearly full.
     pub fn is_target(&self, store_id: u64) -> bool {
         let roomy = |stats: &v1::StoreStats| {
             stats.capacity_bytes == 0

@@ -18,6 +18,9 @@ pub struct Run {
     pub now_ms: u64,
     pub random: StdRng,
     pub addresses: u64,
+    /// What each store may keep in all, and what one copy takes of it; 0: nobody says.
+    pub disk_bytes: u64,
+    pub copy_bytes: u64,
 }
 
 impl Run {
@@ -30,6 +33,8 @@ impl Run {
             now_ms: 1_000_000,
             random: StdRng::seed_from_u64(seed),
             addresses: 0,
+            disk_bytes: 0,
+            copy_bytes: 0,
         };
         run.heard = Observations::new(run.now_ms);
         run.apply(Op::InitCluster(v1::InitCluster { cluster_id: "c".into() }));
@@ -107,8 +112,12 @@ impl Run {
         for id in ids {
             let removed = self.state.store(id).is_some_and(|s| s.state() == StoreState::StoreRemoved);
             if self.world.stores[&id].up && !removed {
-                let reports = self.world.reports(id);
-                self.heard.heard(id, self.now_ms, self.settings.disconnected_ms, reports);
+                let mut reports = self.world.reports(id);
+                reports.iter_mut().for_each(|r| r.live_bytes = self.copy_bytes);
+                let used_bytes = self.copy_bytes * reports.len() as u64;
+                let seen = self.heard.heard(id, self.now_ms, self.settings.disconnected_ms, reports);
+                seen.stats.capacity_bytes = self.disk_bytes;
+                seen.stats.free_bytes = self.disk_bytes.saturating_sub(used_bytes);
             }
         }
         for task in plan(&self.state, &self.heard, &self.settings, self.now()) {

@@ -3,6 +3,7 @@
 mod cases;
 mod leases;
 mod model;
+mod races;
 
 use super::*;
 use crate::DEFAULT_NAME;
