@@ -183,7 +183,10 @@ fn a_drain_stops_before_it_fills_a_disk_and_says_so() {
         run.settle(5);
         assert!(!run.store(victim).replicas.is_empty(), "seed {seed}: not all of them fit");
         let waits = plan_and_waits(&run.state, &run.heard, &run.settings, run.now()).waits;
-        assert!(waits.iter().any(|w| w.reason.contains("no other store that can take its replica")), "{waits:?}");
+        assert!(
+            waits.iter().any(|w| w.reason.contains("no other store that can take its replica")),
+            "{waits:?}"
+        );
         run.disk_bytes = 2_000;
         run.settle(200);
         assert!(run.store(victim).replicas.is_empty(), "seed {seed}: there is room now");

@@ -91,7 +91,8 @@ impl State {
         let cancelled = lease.phase() == Phase::Draining && self.now_ms < lease.expires_at_ms;
         // Somebody may be about to act on the yes; what its stores hold by then is another matter.
         if lease.phase() == Phase::SafeToStop {
-            let message = "a lease that says SAFE_TO_STOP ends by way of CATCHING_UP; renew it with that phase";
+            let message =
+                "a lease that says SAFE_TO_STOP ends by way of CATCHING_UP; renew it with that phase";
             return Err(Reject::conflict(message));
         }
         let holding: Vec<u64> = lease.stores.iter().copied().filter(|id| self.holds_replicas(*id)).collect();

@@ -65,7 +65,8 @@ impl State {
     /// of its stores, and two leases together could stop most of it.
     fn refuse_leased(&self, record: &v1::ShardRecord) -> Result<(), Reject> {
         let placed = |id: &u64| replicas(record).iter().any(|r| r.store_id == *id);
-        let leased = self.disruption_leases.values().find_map(|l| Some((l, l.stores.iter().find(|s| placed(s))?)));
+        let leased =
+            self.disruption_leases.values().find_map(|l| Some((l, l.stores.iter().find(|s| placed(s))?)));
         leased.map_or(Ok(()), |(lease, store_id)| {
             let id = shard_of(record).shard_id;
             let message = format!(
