@@ -91,7 +91,9 @@ async fn clear(kube: &Kube) -> Result<(), HarnessError> {
     kube.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"]).await?;
     for table in kube.list(&["tables"]).await? {
         let patch = serde_json::json!({"metadata": {"finalizers": null}});
-        kube.patch("table", &state::name(&table), &patch).await?;
+        let args = ["patch", "table", &state::name(&table), "--type", "merge", "-p", &patch.to_string()];
+        // One that the operator let go meanwhile is not there any more.
+        kube.try_kubectl(&args).await?;
     }
     kube.kubectl(&["wait", "--for=delete", "namespace", NAMESPACE, "--timeout=100s"]).await.map(|_| ())
 }
