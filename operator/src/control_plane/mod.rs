@@ -11,10 +11,12 @@
 //! Cluster control is a StatefulSet as well, though it keeps nothing: its members are dialled one by one,
 //! by a name that stands in the certificate, and Pods of a Deployment have none.
 //!
-//! Where to look: what is wanted -> `wish`; the objects -> `build`; which member next -> `roll`; the
+//! Where to look: what is wanted -> `wish`; the objects -> `build`; what there is -> `observe`; which member next -> `roll`; the
 //! order -> `reconcile`; conditions -> `status`.
 
 mod build;
+mod classes;
+mod observe;
 mod reconcile;
 mod roll;
 mod status;

@@ -1,9 +1,10 @@
 //! One pass over one ControlPlane: read, make what is missing, move one thing on, report.
 
-use super::build;
-use super::roll::{self, Member, MemberPod, Said, Step};
+use super::observe::{images, members, pods, trouble};
+use super::roll::{self, Member, Said, Step};
 use super::status::{self, Pass};
 use super::wish::{GateOff, ROTATE_CA, Wish, resolve};
+use super::{build, classes};
 use crate::apply::{self, Object, api, apply_if_changed, owner_reference};
 use crate::certs;
 use crate::conditions::{self, Said as Condition};
@@ -11,10 +12,7 @@ use crate::config;
 use crate::ctx::Ctx;
 use crate::error::{Error, Result};
 use crate::telemetry;
-use crate::workload::{
-    ANNOTATION_TEMPLATE_HASH, CONTAINER, LABEL_COMPONENT, LABEL_CONTROL_PLANE, Progress, Role, labels, names,
-    progress,
-};
+use crate::workload::{LABEL_COMPONENT, LABEL_CONTROL_PLANE, Progress, Role, labels, names, progress};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec};
 use kube::ResourceExt;
@@ -193,62 +191,6 @@ async fn keep<K: Object>(ctx: &Ctx, object: K) -> Result<()> {
     apply_if_changed(ctx, object, existing.as_ref()).await
 }
 
-async fn pods(ctx: &Ctx, namespace: &str, parent: &ControlPlane) -> Result<Vec<Pod>> {
-    let selector =
-        format!("{LABEL_CONTROL_PLANE}={},{LABEL_COMPONENT} in (meta, control, access)", parent.name_any());
-    Ok(api::<Pod>(ctx, namespace).list(&ListParams::default().labels(&selector)).await?.items)
-}
-
-fn member_name(wish: &Wish, ordinal: u32) -> String {
-    format!("{}-{ordinal}", names::service_name(&wish.instance.name, Role::Meta))
-}
-
-fn members(wish: &Wish, pods: &[Pod]) -> Vec<Member> {
-    (0..wish.members)
-        .map(|ordinal| {
-            let name = member_name(wish, ordinal);
-            let pod = pods.iter().find(|pod| pod.name_any() == name).map(member_pod);
-            Member { name, pod }
-        })
-        .collect()
-}
-
-fn member_pod(pod: &Pod) -> MemberPod {
-    let status = pod.status.clone().unwrap_or_default();
-    let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-    let containers = status.container_statuses.unwrap_or_default();
-    let own = containers.iter().find(|container| container.name == CONTAINER);
-    let state = own.and_then(|container| container.state.as_ref());
-    MemberPod {
-        uid: pod.uid().unwrap_or_default(),
-        template_hash: pod.annotations().get(ANNOTATION_TEMPLATE_HASH).cloned().unwrap_or_default(),
-        is_ready: ready,
-        is_ending: pod.metadata.deletion_timestamp.is_some(),
-        is_stopped: state.is_some_and(|state| state.running.is_none() && state.waiting.is_some()),
-        trouble: trouble(pod).map(|(word, _)| word),
-    }
-}
-
-/// The kubelet's word for what keeps a container from running, and a sentence.
-fn trouble(pod: &Pod) -> Option<(String, String)> {
-    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let waiting = containers.iter().find_map(|container| container.state.as_ref()?.waiting.as_ref())?;
-    let word =
-        waiting.reason.clone().filter(|word| word != "ContainerCreating" && word != "PodInitializing")?;
-    let message = waiting.message.clone().unwrap_or_default();
-    Some((word.clone(), format!("Pod {} does not run: {word} {message}", pod.name_any())))
-}
-
-fn images(wish: &Wish, pods: &[Pod]) -> Vec<Option<String>> {
-    let image = |pod: &Pod| {
-        let containers = &pod.spec.as_ref()?.containers;
-        containers.iter().find(|container| container.name == CONTAINER)?.image.clone()
-    };
-    (0..wish.members)
-        .map(|ordinal| pods.iter().find(|pod| pod.name_any() == member_name(wish, ordinal)).and_then(image))
-        .collect()
-}
-
 /// The leader, and the leases of stores; an error says why nobody can tell.
 async fn ask(
     ctx: &Ctx,
@@ -260,6 +202,12 @@ async fn ask(
         let control = ctx.control.connect(namespace, &parent.name_any()).await?;
         let status = control.status().await?;
         let leases = control.list().await?.len();
+        if !parent.spec.paused {
+            // Nothing waits for it.
+            if let Err(error) = classes::forget(ctx, namespace, parent, control.as_ref()).await {
+                tracing::debug!(%error, "classes of stores not looked at");
+            }
+        }
         Result::<_>::Ok((status, leases))
     };
     match answers.await {

@@ -27,6 +27,10 @@ pub struct MemberPod {
     pub is_stopped: bool,
     /// The word for what keeps it from running, if there is one.
     pub trouble: Option<String>,
+    /// How its process ended last, if it is not running.
+    pub exit_code: Option<i32>,
+    /// Why it has no node: its volume may be on one that is gone.
+    pub unschedulable: Option<String>,
 }
 
 /// What the control plane says.

@@ -4,7 +4,7 @@
 use super::roll::{Member, Step};
 use super::wish::Wish;
 use crate::conditions::{self, Said};
-use crate::workload::{Progress, Role, names};
+use crate::workload::{DATA_VOLUME, Progress, Role, names};
 use undb_spec::k8s::{ControlPlaneStatus, MemberStatus};
 
 /// What a pass came to.
@@ -36,6 +36,9 @@ pub struct Pass<'a> {
     pub now_ms: u64,
 }
 
+/// How a role says that what is on its disk is damaged.
+const EXIT_DAMAGED: i32 = 12;
+
 /// Words of the kubelet that do not go away by waiting.
 const STALLING: [&str; 7] = [
     "ImagePullBackOff",
@@ -62,7 +65,6 @@ pub fn status(pass: &Pass<'_>, before: &ControlPlaneStatus) -> ControlPlaneStatu
     let mut status = ControlPlaneStatus {
         observed_generation: pass.generation,
         image: Some(pass.wish.image.clone()),
-        version: before.version.clone(),
         cluster_id: Some(pass.cluster_id.into()),
         endpoint: Some(names::access_endpoint(&instance.name, &instance.namespace)),
         client_secret: Some(names::client_secret(&instance.name)),
@@ -70,15 +72,52 @@ pub fn status(pass: &Pass<'_>, before: &ControlPlaneStatus) -> ControlPlaneStatu
         members: members.collect(),
         control_ready_replicas: pass.control.ready,
         access_ready_replicas: pass.access.ready,
+        version: before.version.clone(),
         conditions: before.conditions.clone(),
     };
+    if missing(pass, ready_members).is_none() && *pass.step == Step::Done && !pass.is_paused {
+        status.version = Some(version_of(&pass.wish.image).to_owned());
+    }
     for said in said(pass, ready_members) {
         conditions::set(&mut status.conditions, said, pass.generation, pass.now_ms);
     }
     status
 }
 
-fn said(pass: &Pass<'_>, ready_members: usize) -> [Said; 3] {
+/// The release in an image's name: its tag, else its digest.
+fn version_of(image: &str) -> &str {
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    // A colon before the last slash is that of a registry's port.
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.split_once(':').map(|(_, tag)| tag).or(digest).unwrap_or("latest")
+}
+
+/// A member that does not come back by itself, and what a person does about it.
+fn degraded(pass: &Pass<'_>, ready_members: usize) -> Said {
+    let broken = pass.members.iter().find_map(|member| {
+        let pod = member.pod.as_ref().filter(|pod| !pod.is_ready && !pod.is_ending)?;
+        let name = &member.name;
+        if pod.exit_code == Some(EXIT_DAMAGED) {
+            let what = format!("{name} does not start: its data on volume {DATA_VOLUME}-{name} is damaged");
+            return Some(("MemberDamaged", what));
+        }
+        let why = pod.unschedulable.as_ref()?;
+        Some((
+            "MemberHasNoNode",
+            format!("{name} has no node ({why}); volume {DATA_VOLUME}-{name} may be gone"),
+        ))
+    });
+    let Some((reason, what)) = broken else {
+        return Said::new("Degraded", false, "AsExpected", "");
+    };
+    let members = pass.wish.members;
+    let message = format!(
+        "{what}. {ready_members} of {members} members serve. Bring the volume back from a snapshot, or its node; an empty volume must not take its place, because the member has given votes"
+    );
+    Said::new("Degraded", true, reason, message)
+}
+
+fn said(pass: &Pass<'_>, ready_members: usize) -> [Said; 4] {
     let missing = missing(pass, ready_members);
     let trouble = pass.trouble.as_ref().filter(|(word, _)| STALLING.contains(&word.as_str()));
     let serves =
@@ -106,7 +145,8 @@ fn said(pass: &Pass<'_>, ready_members: usize) -> [Said; 3] {
         Said::new("Ready", false, reason, message)
     };
     let goes_on = !is_done && trouble.is_none() && !pass.is_paused;
-    [ready, Said::new("Reconciling", goes_on, reason, message), stalled]
+    let degraded = degraded(pass, ready_members);
+    [ready, Said::new("Reconciling", goes_on, reason, message), stalled, degraded]
 }
 
 /// What is not there yet, in order.
@@ -118,4 +158,17 @@ fn missing(pass: &Pass<'_>, ready_members: usize) -> Option<String> {
     let parts = [(Role::Control, pass.control), (Role::Access, pass.access)];
     let part = parts.into_iter().find(|(_, progress)| !progress.is_done)?;
     Some(format!("{} is not complete yet: {} ready", part.0.component(), part.1.ready))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_of;
+
+    #[test]
+    fn the_release_is_the_tag_of_the_image() {
+        assert_eq!(version_of("registry:5000/a/undb:1.2"), "1.2");
+        assert_eq!(version_of("undb:1.2@sha256:ab"), "1.2");
+        assert_eq!(version_of("registry:5000/undb@sha256:ab"), "sha256:ab");
+        assert_eq!(version_of("registry:5000/undb"), "latest");
+    }
 }

@@ -124,6 +124,7 @@ async fn a_control_plane_comes_up_and_then_nothing_more_is_written() {
     let status = world.parent().status.expect("a status");
     assert_eq!(status.endpoint.as_deref(), Some("undb-access.ns.svc:7380"));
     assert_eq!((status.ready_members, status.client_secret.as_deref()), (3, Some("undb-client")));
+    assert_eq!(status.version.as_deref(), Some("1"));
     assert!(status.members[2].leader && status.members[0].image.as_deref() == Some("undb:1"));
     world.link.clear();
     world.pass().await;
@@ -253,6 +254,47 @@ async fn drift_is_undone() {
 }
 
 #[tokio::test]
+async fn a_class_of_stores_goes_with_its_store_cluster() {
+    let world = world(json!({}));
+    world.server.put(
+        "storeclusters.undb.io",
+        json!({"apiVersion": "undb.io/v1alpha1", "kind": "StoreCluster",
+               "metadata": {"name": "kept", "namespace": NS}, "spec": {"replicas": 3}}),
+    );
+    let ours = json!({"app.kubernetes.io/managed-by": "undb-operator"});
+    let class =
+        |name: &str, labels: &Value| json!({"metadata": {"name": name, "labels": labels}}).to_string();
+    let known = [class("kept", &ours), class("gone", &ours), class("by-hand", &json!({}))];
+    world.control.with(|state| state.objects = known.into());
+    world.pass().await;
+    let calls = world.control.with(|state| state.calls.clone());
+    let deleted: Vec<&String> = calls.iter().filter(|call| call.starts_with("delete")).collect();
+    assert_eq!(deleted, ["delete storecluster gone now=false"]);
+}
+
+#[tokio::test]
+async fn a_member_whose_data_is_damaged_is_degraded_with_what_to_do() {
+    let world = world(json!({}));
+    world.pass().await;
+    world.everything_runs();
+    world.pass().await;
+    assert_eq!(world.condition("Degraded").0, "False");
+    world.server.change("pods", NS, "undb-meta-1", |pod| {
+        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+        pod["status"]["containerStatuses"] = json!([{"name": "undb", "ready": false, "restartCount": 3,
+            "image": "i", "imageID": "i",
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 12}}}]);
+    });
+    world.pass().await;
+    assert_eq!(world.condition("Degraded"), ("True".into(), "MemberDamaged".into()));
+    let conditions = world.parent().status.expect("a status").conditions;
+    let degraded = conditions.into_iter().find(|c| c.type_ == "Degraded").expect("said");
+    assert!(degraded.message.contains("data-undb-meta-1"), "{}", degraded.message);
+    assert!(degraded.message.contains("2 of 3 members serve"), "{}", degraded.message);
+}
+
+#[tokio::test]
 async fn what_a_user_must_mend_is_stalled() {
     let world = world(json!({"podTemplate": {"metadata": {}, "spec": {"hostNetwork": true}}}));
     let failed = reconcile(Arc::new(world.parent()), world.ctx.clone()).await.expect_err("refused");
@@ -268,6 +310,8 @@ fn member(name: &str, hash: &str, is_ready: bool) -> Member {
         is_ending: false,
         is_stopped: false,
         trouble: None,
+        exit_code: None,
+        unschedulable: None,
     };
     Member { name: name.into(), pod: Some(pod) }
 }

@@ -16,7 +16,9 @@ use crate::control::ControlApi;
 use crate::ctx::Ctx;
 use crate::error::{Error, Result};
 use crate::telemetry::{self, Decision, Source};
-use crate::workload::{LABEL_STORE_CLUSTER, Role, headless_service, names, network_policy};
+use crate::workload::{
+    FIELD_MANAGER, LABEL_MANAGED_BY, LABEL_STORE_CLUSTER, Role, headless_service, names, network_policy,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
@@ -218,7 +220,9 @@ fn control_object(parent: &StoreCluster) -> String {
         storage: parent.spec.storage.as_ref().map(|s| StorageSpec { size: s.size, class: None }),
         ..StoreClusterSpec::default()
     };
-    let object = undb_spec::StoreCluster::new(undb_spec::StoreCluster::KIND, &parent.name_any(), spec);
+    let mut object = undb_spec::StoreCluster::new(undb_spec::StoreCluster::KIND, &parent.name_any(), spec);
+    // What tells it from one that a person made, when the resource is gone.
+    object.metadata.labels.insert(LABEL_MANAGED_BY.into(), FIELD_MANAGER.into());
     undb_spec::Object::StoreCluster(object).to_json()
 }
 

@@ -37,5 +37,7 @@ pub const LABEL_STORE_CLUSTER: &str = "undb.io/store-cluster";
 pub const LABEL_STORE: &str = "undb.io/store";
 /// On Pods: what `restart_hash` was when the Pod was made.
 pub const ANNOTATION_TEMPLATE_HASH: &str = "undb.io/template-hash";
+/// Who looks after an object.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Who writes, for server-side apply and in `managed-by`.
 pub const FIELD_MANAGER: &str = "undb-operator";

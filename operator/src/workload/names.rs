@@ -1,6 +1,8 @@
 //! Names, labels, ports and addresses: one place, because clients and certificates depend on them.
 
-use super::{FIELD_MANAGER, LABEL_COMPONENT, LABEL_CONTROL_PLANE, LABEL_STORE, LABEL_STORE_CLUSTER};
+use super::{
+    FIELD_MANAGER, LABEL_COMPONENT, LABEL_CONTROL_PLANE, LABEL_MANAGED_BY, LABEL_STORE, LABEL_STORE_CLUSTER,
+};
 use std::collections::BTreeMap;
 
 /// Health and metrics of every role, plain HTTP.
@@ -89,7 +91,7 @@ pub struct Instance {
 /// Labels of everything that belongs to a part of an instance.
 pub fn labels(instance: &Instance, role: Role) -> BTreeMap<String, String> {
     let mut labels = selector(instance, role);
-    labels.insert("app.kubernetes.io/managed-by".into(), FIELD_MANAGER.into());
+    labels.insert(LABEL_MANAGED_BY.into(), FIELD_MANAGER.into());
     labels
 }
 
