@@ -2,7 +2,7 @@
 
 use super::model::{
     Cluster, Control, Known, Lease, Mark, NodeSeen, NodeState, Observed, PodSeen, Record, Remains, State,
-    StoreSeen,    Why,
+    StoreSeen, Why,
 };
 use super::wish::Wish;
 use crate::apply::api;

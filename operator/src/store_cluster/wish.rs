@@ -53,8 +53,13 @@ pub async fn control_plane(ctx: &Ctx, namespace: &str, named: Option<&str>) -> R
 pub fn resolve(parent: &StoreCluster, control_plane: &ControlPlane, default_image: &str) -> Result<Wish> {
     let spec = &parent.spec;
     let kept = parent.status.as_ref().and_then(|s| s.image.clone());
+    let of_control_plane = || {
+        let status = control_plane.status.as_ref().and_then(|status| status.image.clone());
+        status.or_else(|| control_plane.spec.image.clone())
+    };
     // Kept in the status, so that an upgrade of the operator restarts nothing.
-    let image = spec.image.clone().or(kept).unwrap_or_else(|| default_image.to_owned());
+    let image =
+        spec.image.clone().or(kept).or_else(of_control_plane).unwrap_or_else(|| default_image.to_owned());
     let json = |value: serde_json::Result<Value>, field: &str| {
         value.map_err(|e| Error::invalid(field, e.to_string()))
     };
@@ -101,6 +106,21 @@ impl Wish {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn without_an_image_stores_begin_with_that_of_their_control_plane_and_keep_it() {
+        let of = |status: serde_json::Value, image: &str| {
+            let parent = json!({"apiVersion": "undb.io/v1alpha1", "kind": "StoreCluster",
+                "metadata": {"name": "main", "namespace": "ns"}, "spec": {"replicas": 3}, "status": status});
+            let control_plane = json!({"apiVersion": "undb.io/v1alpha1", "kind": "ControlPlane",
+                "metadata": {"name": "undb", "namespace": "ns"}, "spec": {}, "status": {"image": image}});
+            let parent = serde_json::from_value(parent).expect("a StoreCluster");
+            let control_plane = serde_json::from_value(control_plane).expect("a ControlPlane");
+            resolve(&parent, &control_plane, "undb:default").expect("a wish").image
+        };
+        assert_eq!(of(json!({}), "undb:2"), "undb:2");
+        assert_eq!(of(json!({"image": "undb:2"}), "undb:3"), "undb:2");
+    }
 
     #[test]
     fn a_control_plane_that_was_made_again_restarts_no_store() {
