@@ -163,6 +163,27 @@ fn a_lease_to_remove_a_store_moves_its_replicas_away() {
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
+/// It may be undeleted for days; until then it must not keep a store from leaving, nor miss copies.
+#[test]
+fn a_deleted_table_leaves_a_drained_store_and_is_made_whole_after_a_loss_while_it_is_kept() {
+    let mut run = begun(4, 5, 6);
+    run.apply(Op::DeleteTable(v1::DeleteTable { name: "t".into(), now: false }));
+    let (drained, lost) = (run.ids()[0], run.ids()[1]);
+    run.set(drained, StoreState::StoreDraining);
+    run.settle(100);
+    assert!(run.store(drained).replicas.is_empty(), "{:?}", run.store(drained).replicas);
+    run.store(lost).up = false;
+    run.settle(200);
+    for id in run.shard_ids() {
+        assert_eq!(run.stores_of(id).intersection(&BTreeSet::from([drained, lost])).count(), 0, "shard {id}");
+        assert_eq!(run.stores_of(id).len(), 3, "shard {id}");
+    }
+    run.apply(Op::UndeleteTable(v1::UndeleteTable { name: "t".into() }));
+    run.settle(20);
+    assert_eq!(run.state.live_table("t").map(|t| t.state()), Some(TableState::TableReady));
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
 /// A full disk takes every replica on it out at once, and a drain may fill several.
 #[test]
 fn a_drain_stops_before_it_fills_a_disk_and_says_so() {

@@ -11,10 +11,14 @@ impl Planner<'_> {
         let state = self.view.state;
         for record in state.shards() {
             let Some(table) = state.table(shard_of(record).table_id) else { continue };
-            match (table.state() == TableState::TableDeleted, record.bootstrapping) {
-                (true, _) => {}
-                (false, true) => self.bootstrap(table, record),
-                (false, false) => self.keep(table, record),
+            // A deleted table is kept whole until its time is over: it may be wanted back, it must not hold up
+            // a drain, and the gate, which counts it, must not wait for copies that nobody makes.
+            let never_began =
+                table.state() == TableState::TableDeleted && shard_of(record).replicas.is_empty();
+            match record.bootstrapping {
+                _ if self.is_due(table) || never_began => {}
+                true => self.bootstrap(table, record),
+                false => self.keep(table, record),
             }
         }
     }
