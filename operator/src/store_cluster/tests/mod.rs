@@ -5,3 +5,4 @@ mod drive;
 mod model;
 mod scenarios;
 mod sim;
+mod status;
