@@ -34,13 +34,8 @@ pub struct Fence {
 
 /// A closed fence, to be created with the store. Its name is the store's.
 pub fn closed(metadata: ObjectMeta) -> PodDisruptionBudget {
-    let store = metadata.name.clone().unwrap_or_default();
-    let selector = LabelSelector {
-        match_labels: Some(BTreeMap::from([(STORE_LABEL.to_owned(), store)])),
-        ..LabelSelector::default()
-    };
-    let spec = PodDisruptionBudgetSpec { selector: Some(selector), ..PodDisruptionBudgetSpec::default() };
-    let mut fence = PodDisruptionBudget { metadata, spec: Some(spec), status: None };
+    let spec = Some(PodDisruptionBudgetSpec::default());
+    let mut fence = PodDisruptionBudget { metadata, spec, status: None };
     shape(&mut fence, Gate::Closed);
     fence
 }
@@ -117,7 +112,9 @@ enum Gate {
 }
 
 fn shape(fence: &mut PodDisruptionBudget, gate: Gate) {
+    let selector = selector(fence);
     let spec = fence.spec.get_or_insert_default();
+    spec.selector = Some(selector);
     let (min_available, policy) = match gate {
         Gate::Closed => (1, "IfHealthyBudget"),
         // An unready Pod would stay refused under any other policy.
@@ -132,8 +129,19 @@ fn shape(fence: &mut PodDisruptionBudget, gate: Gate) {
 fn is_closed(fence: &PodDisruptionBudget) -> bool {
     fence.spec.as_ref().is_some_and(|spec| {
         spec.min_available == Some(IntOrString::Int(1))
+            && spec.max_unavailable.is_none()
             && spec.unhealthy_pod_eviction_policy.as_deref() == Some("IfHealthyBudget")
+            && spec.selector.as_ref() == Some(&selector(fence))
     })
+}
+
+/// The Pod of the store that it is named after, and nothing else: a budget that selects nobody guards nobody.
+fn selector(fence: &PodDisruptionBudget) -> LabelSelector {
+    let store = fence.metadata.name.clone().unwrap_or_default();
+    LabelSelector {
+        match_labels: Some(BTreeMap::from([(STORE_LABEL.to_owned(), store)])),
+        ..LabelSelector::default()
+    }
 }
 
 async fn existing(ctx: &Ctx, namespace: &str, store: &str) -> Result<PodDisruptionBudget> {
@@ -165,5 +173,11 @@ mod tests {
         let mut fence = closed(ObjectMeta::default());
         fence.spec.as_mut().expect("spec").unhealthy_pod_eviction_policy = Some("AlwaysAllow".into());
         assert!(read(&fence).is_open);
+        let mut fence = closed(ObjectMeta { name: Some("a-0".into()), ..ObjectMeta::default() });
+        fence.spec.as_mut().expect("spec").selector = Some(LabelSelector {
+            match_labels: Some(BTreeMap::from([(STORE_LABEL.to_owned(), "b".to_owned())])),
+            ..LabelSelector::default()
+        });
+        assert!(read(&fence).is_open, "it guards another Pod");
     }
 }

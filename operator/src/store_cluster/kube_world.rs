@@ -159,7 +159,9 @@ impl World for KubeWorld<'_> {
 
     async fn pod_runs(&self, store: &str, pod_uid: &str) -> Result<Option<bool>> {
         let pod = self.live_pod(store, pod_uid).await?.map(|p| pod_seen(&p));
-        Ok(pod.filter(|p| !p.is_terminating).map(|p| p.is_running))
+        // A status without containers says nothing, so it may run.
+        let runs = |p: super::model::PodSeen| p.is_running || (p.waiting.is_none() && !p.is_pending);
+        Ok(pod.filter(|p| !p.is_terminating).map(runs))
     }
 
     async fn evict(&self, store: &str, pod_uid: &str) -> Result<()> {

@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt};
 use std::time::Duration;
 use undb_proto::v1::{
     AcquireDisruptionRequest, DisruptionKind, DisruptionLease, DisruptionPhase, DisruptionResponse,
-    StatusResponse, StoreState,
+    DisruptionStatusRequest, StatusResponse, StoreState,
 };
 use undb_spec::EvictionWebhook;
 use undb_spec::k8s::StoreCluster;
@@ -22,6 +22,9 @@ use undb_spec::k8s::StoreCluster;
 const CONTROL_PLANE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Each read of, and write to, the API server.
 const API_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is missing when the control plane knows no store at an address.
+const NO_RECORD: &str = "store at";
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,15 +153,26 @@ async fn store_verdict(ctx: &Ctx, store: &StorePod, request: &Request) -> Result
         let denied = "its PodDisruptionBudget is not there; the operator makes it";
         return Ok(Verdict::Deny(Denied::because(denied)));
     };
-    if fence.is_open {
-        return Ok(allow("its disruption budget is open"));
-    }
-    let asked = within(CONTROL_PLANE_TIMEOUT, "the control plane", ask(ctx, store, request)).await?;
+    let asked = match within(CONTROL_PLANE_TIMEOUT, "the control plane", ask(ctx, store, request)).await {
+        // It never registered, so it keeps nothing; whoever opened its budget has seen that.
+        Err(Error::Missing { what: NO_RECORD, .. }) if fence.is_open => {
+            return Ok(allow("its disruption budget is open"));
+        }
+        asked => asked?,
+    };
     match asked {
         Asked::Safe if request.dry_run => Ok(allow("the gate would allow it")),
+        Asked::Safe if fence.is_open => Ok(allow("the gate allows it; its disruption budget is open")),
         Asked::Safe => open(ctx, store, &fence).await,
         Asked::SafeByAnother { holder } => Ok(allow(format!("{holder} may stop it now"))),
-        Asked::Wait { drains, denial } => Ok(deny(drains, &denial)),
+        Asked::Wait { drains, denial } => {
+            // IMPORTANT: an open budget is an answer of the past; others may have failed since.
+            if fence.is_open && !request.dry_run {
+                let closing = fence::close(ctx, &store.namespace, &store.name);
+                within(API_TIMEOUT, "the API server", closing).await?;
+            }
+            Ok(deny(drains, &denial))
+        }
     }
 }
 
@@ -179,17 +193,17 @@ async fn ask(ctx: &Ctx, store: &StorePod, request: &Request) -> Result<Asked> {
     let (status, leases) = tokio::try_join!(control.status(), control.list())?;
     let address = names::store_address(&store.name, &store.store_cluster, &store.namespace);
     let store_id = store_id(&status, &address).ok_or_else(|| Error::Missing {
-        what: "store at",
+        what: NO_RECORD,
         name: address,
         remedy: "the control plane does not know it (yet)".into(),
     })?;
     let holder = Holder::Eviction(store.uid.clone());
+    let stopped = if store.is_stopped { vec![store_id] } else { Vec::new() };
     if let Some(lease) = safe_lease(&leases, store_id, ctx.clock.now_ms())
         && lease.holder != holder.to_string()
     {
-        return Ok(Asked::SafeByAnother { holder: lease.holder.clone() });
+        return still_safe(control.as_ref(), lease, &stopped).await;
     }
-    let stopped = if store.is_stopped { vec![store_id] } else { Vec::new() };
     let duration_ms = gate::DURATION_MS;
     let ask = Ask { kind: DisruptionKind::Restart, stores: vec![store_id], holder, stopped, duration_ms };
     if request.dry_run {
@@ -198,6 +212,22 @@ async fn ask(ctx: &Ctx, store: &StorePod, request: &Request) -> Result<Asked> {
     Ok(match gate::may_stop(control.as_ref(), &ask).await? {
         Answer::Safe(_) => Asked::Safe,
         Answer::Wait { lease, denial } => Asked::Wait { drains: lease.is_some(), denial },
+    })
+}
+
+/// The gate's yes to somebody else may be of a while ago: it is judged again, and the lease not prolonged.
+async fn still_safe(control: &dyn ControlApi, lease: &DisruptionLease, stopped: &[u64]) -> Result<Asked> {
+    let request = DisruptionStatusRequest {
+        lease_id: lease.lease_id,
+        token: lease.token,
+        ttl_ms: 0,
+        wanted: DisruptionPhase::SafeToStop as i32,
+        stopped_stores: stopped.to_vec(),
+    };
+    let response = control.disruption_status(request).await?;
+    Ok(match response.done {
+        true => Asked::SafeByAnother { holder: lease.holder.clone() },
+        false => Asked::Wait { drains: false, denial: denial(response) },
     })
 }
 

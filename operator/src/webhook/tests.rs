@@ -270,6 +270,48 @@ async fn a_lease_of_another_holder_that_is_safe_to_stop_allows_while_it_lives() 
     assert!(!is_open(&world));
 }
 
+fn open_the_budget(world: &World) {
+    world.server.change(PDBS, NS, POD, |pdb| {
+        pdb["spec"]["minAvailable"] = json!(0);
+        pdb["spec"]["unhealthyPodEvictionPolicy"] = json!("AlwaysAllow");
+    });
+}
+
+/// Its own lease, or one of an operator that died: another store may have failed since the yes.
+#[tokio::test]
+async fn an_open_budget_is_not_believed_and_closes_when_the_gate_says_no_by_now() {
+    use v1::DisruptionPhase::SafeToStop;
+    let own = world();
+    own.control.with(|c| c.disruptions.extend([granted(true, SafeToStop, 0), granted(false, SafeToStop, 0)]));
+    let others = world();
+    others.control.with(|c| {
+        c.leases = vec![lease(SafeToStop, "storecluster/u1")];
+        c.disruptions.push_back(blocked());
+    });
+    for world in [own, others] {
+        open_the_budget(&world);
+        let answer = ask(&world, json!({})).await;
+        assert_eq!(answer["allowed"], false, "{answer}");
+        assert!(!is_open(&world));
+    }
+}
+
+#[tokio::test]
+async fn an_open_budget_lets_through_whom_the_gate_still_allows_and_who_never_registered() {
+    use v1::DisruptionPhase::SafeToStop;
+    let still = world();
+    still
+        .control
+        .with(|c| c.disruptions.extend([granted(true, SafeToStop, 0), granted(true, SafeToStop, 0)]));
+    let stranger = world();
+    stranger.control.with(|c| c.status.stores.clear());
+    for world in [still, stranger] {
+        open_the_budget(&world);
+        assert_eq!(ask(&world, json!({})).await["allowed"], true);
+        assert!(is_open(&world));
+    }
+}
+
 #[tokio::test]
 async fn a_budget_that_changed_while_the_gate_was_asked_is_not_opened() {
     use v1::DisruptionPhase::SafeToStop;
