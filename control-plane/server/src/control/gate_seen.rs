@@ -28,6 +28,8 @@ pub(super) struct GateSeen {
     observations: Observations,
     /// When each store last spoke at all, by when it came here.
     words: BTreeMap<u64, u64>,
+    /// When each store last registered: not later than its process could say anything dated.
+    began: BTreeMap<u64, u64>,
 }
 
 impl GateSeen {
@@ -35,14 +37,16 @@ impl GateSeen {
     pub fn under(&mut self, lease: u64, now_ms: u64) -> &mut Self {
         if self.lease != lease {
             let observations = Observations::new(now_ms);
-            *self = Self { lease, started_ms: now_ms, observations, words: BTreeMap::new() };
+            *self = Self { lease, started_ms: now_ms, observations, ..Self::default() };
         }
         self
     }
 
-    /// A store registered: its process runs.
+    /// A store registered: its process runs, and may have begun anew. What was said before is not of it.
     pub fn registered(&mut self, store_id: u64, now_ms: u64) {
         self.words.insert(store_id, now_ms);
+        self.began.insert(store_id, now_ms);
+        self.observations.began_anew(store_id);
     }
 
     /// A heartbeat, whole.
@@ -63,6 +67,9 @@ impl GateSeen {
             return;
         }
         let at_ms = request.echo_ms.saturating_add(request.echo_ms_ago).min(now_ms);
+        if self.began.get(&request.store_id).is_some_and(|began_ms| at_ms < *began_ms) {
+            return;
+        }
         self.observations.store_heard(request.store_id, store_seen(request, at_ms));
         for report in &request.replicas {
             let shard_id = report.shard.as_ref().map_or(0, |s| s.shard_id);

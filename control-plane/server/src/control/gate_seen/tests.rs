@@ -76,6 +76,23 @@ fn another_lease_begins_anew() {
     assert_eq!(seen.started_ms, 3_000);
 }
 
+/// A process that died and came back within one heartbeat has caught up with nothing yet.
+#[test]
+fn a_store_that_registers_is_unknown_until_its_new_process_speaks() {
+    let (state, settings) = (cluster(), Settings::default());
+    let leader = v1::ReplicaReport { is_leader: true, ..report(7, 1) };
+    let said = beat(Some((LEASE, 1_000, 900)), vec![leader]);
+    let mut seen = seen(2_000, &said);
+    seen.registered(1, 2_500);
+    assert_eq!(seen.observations.store(1), None);
+    assert_eq!(seen.observations.shard(7).and_then(|s| s.leader.clone()), None, "it led before");
+    // The last words of the process that died, late.
+    seen.heartbeat(&state, &said, &settings, 2_600);
+    assert_eq!(seen.observations.store(1), None);
+    seen.heartbeat(&state, &beat(Some((LEASE, 2_600, 900)), Vec::new()), &settings, 3_600);
+    assert_eq!(seen.observations.store(1).map(|s| s.at_ms), Some(3_500));
+}
+
 #[test]
 fn in_the_beginning_every_store_must_have_spoken() {
     let (state, settings) = (cluster(), Settings::default());
