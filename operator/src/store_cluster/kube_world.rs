@@ -159,9 +159,7 @@ impl World for KubeWorld<'_> {
 
     async fn pod_runs(&self, store: &str, pod_uid: &str) -> Result<Option<bool>> {
         let pod = self.live_pod(store, pod_uid).await?.map(|p| pod_seen(&p));
-        // A status without containers says nothing, so it may run.
-        let runs = |p: super::model::PodSeen| p.is_running || (p.waiting.is_none() && !p.is_pending);
-        Ok(pod.filter(|p| !p.is_terminating).map(runs))
+        Ok(pod.filter(|p| !p.is_terminating).map(|p| p.may_run()))
     }
 
     async fn evict(&self, store: &str, pod_uid: &str) -> Result<()> {

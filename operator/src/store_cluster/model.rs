@@ -200,6 +200,13 @@ pub enum State {
     Removed,
 }
 
+impl PodSeen {
+    /// Unless its container is seen waiting or ended: a status without containers says nothing.
+    pub fn may_run(&self) -> bool {
+        self.is_running || (self.waiting.is_none() && !self.is_pending)
+    }
+}
+
 impl StoreSeen {
     pub fn known(&self) -> Option<&Known> {
         match &self.record {

@@ -373,6 +373,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_whose_status_names_no_container_may_run() {
+        let pod = |phase: &str, containers: serde_json::Value| {
+            let status = serde_json::json!({"phase": phase, "containerStatuses": containers});
+            let pod: Pod = serde_json::from_value(serde_json::json!({"status": status})).expect("a Pod");
+            pod_seen(&pod).may_run()
+        };
+        let container = |state: serde_json::Value| {
+            serde_json::json!([{
+                "name": super::super::build::CONTAINER, "image": "i", "imageID": "", "ready": false,
+                "restartCount": 1, "state": state,
+            }])
+        };
+        assert!(pod("Running", serde_json::json!([])));
+        assert!(pod("Running", container(serde_json::json!({"running": {}}))));
+        assert!(!pod("Running", container(serde_json::json!({"waiting": {"reason": "CrashLoopBackOff"}}))));
+        assert!(!pod("Running", container(serde_json::json!({"terminated": {"exitCode": 1}}))));
+        assert!(!pod("Pending", serde_json::json!([])));
+    }
+
+    #[test]
     fn a_removed_store_is_known_from_its_object() {
         let json = r#"{"metadata":{"name":"7"},"spec":{"address":"a:1"},"status":{"state":"Removed"}}"#;
         let store = removed(json).and_then(|s| s.store).expect("removed");
