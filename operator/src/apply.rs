@@ -42,7 +42,7 @@ pub fn namespace<K: Resource>(object: &K) -> Result<String> {
 
 /// Makes the object what is given, and takes over the fields that it names.
 pub async fn server_side_apply<K: Object>(ctx: &Ctx, object: &K) -> Result<K> {
-    let mut body = serde_json::to_value(object).map_err(|e| kube::Error::SerdeError(e))?;
+    let mut body = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
     body["apiVersion"] = Value::String(K::api_version(&()).into_owned());
     body["kind"] = Value::String(K::kind(&()).into_owned());
     let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -89,8 +89,8 @@ pub async fn patch_status<K: Object, S: Serialize>(
     current: Option<&S>,
     status: &S,
 ) -> Result<bool> {
-    let wanted = serde_json::to_value(status).map_err(|e| kube::Error::SerdeError(e))?;
-    let found = current.map(serde_json::to_value).transpose().map_err(|e| kube::Error::SerdeError(e))?;
+    let wanted = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
+    let found = current.map(serde_json::to_value).transpose().map_err(kube::Error::SerdeError)?;
     if found.as_ref() == Some(&wanted) {
         return Ok(false);
     }

@@ -77,9 +77,8 @@ pub fn leaf_is_due(
     names: &[String],
     now: u64,
 ) -> Option<&'static str> {
-    if current.key_pem.is_none() {
-        return None;
-    }
+    // Without its key nothing can be signed.
+    current.key_pem.as_ref()?;
     let Some(leaf) = leaf else { return Some("there is none, or it cannot be read") };
     if leaf.authority != current.id() {
         return Some("another authority signs");

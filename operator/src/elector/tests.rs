@@ -206,7 +206,7 @@ impl World {
             let answer = if lost { Event::Failed("answer lost".into()) } else { answer };
             candidate.take(answer, true_ms);
         }
-        if candidate.clock(true_ms) >= candidate.wake && what % 3 != 0 {
+        if candidate.clock(true_ms) >= candidate.wake && !what.is_multiple_of(3) {
             candidate.take(Event::Wake, true_ms);
         }
     }

@@ -135,11 +135,8 @@ impl World_ {
         let Some(store) = self.stores.get_mut(name) else { return };
         let is_node_lost = store.is_node_lost;
         match &mut store.seen.pod {
-            Some(pod) if pod.is_terminating => {
-                if !is_node_lost {
-                    store.seen.pod = None;
-                }
-            }
+            Some(pod) if pod.is_terminating && is_node_lost => {}
+            Some(pod) if pod.is_terminating => store.seen.pod = None,
             Some(pod) if pod.template_hash == cluster_hash_bad => {
                 pod.is_pending = true;
             }
