@@ -170,7 +170,7 @@ pub struct ControlPlaneStatus {
     /// The image in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The release that the processes report.
+    /// The tag of the image, once every process runs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Identity of this UNDB; stores of another one are refused.
