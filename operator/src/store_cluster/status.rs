@@ -81,7 +81,7 @@ pub fn of_cluster(pass: &Pass<'_>, before: &StoreClusterStatus) -> StoreClusterS
             before.current_revision.clone().or_else(|| oldest_revision(observed))
         },
         update_revision: Some(revision),
-        shards: pass.answers.map(|a| shards(&a.status)).or_else(|| before.shards.clone()),
+        shards: pass.answers.map(|a| shards(&a.status, pass.wish)).or_else(|| before.shards.clone()),
         blocked_by: blocked_by(pass.effects),
         active_leases: active_leases(observed),
         message: None,
@@ -110,13 +110,16 @@ fn oldest_revision(observed: &Observed) -> Option<String> {
     hashes.into_iter().find(|hash| *hash != observed.cluster.template_hash)
 }
 
-fn shards(status: &v1::StatusResponse) -> ShardCounts {
+/// Of the tables that name this StoreCluster, not of its neighbours'.
+fn shards(status: &v1::StatusResponse, wish: &Wish) -> ShardCounts {
     let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let own = status.store_clusters.iter().find(|class| class.name == wish.instance.name);
+    let own = own.cloned().unwrap_or_default();
     ShardCounts {
-        total: number(status.shards),
-        available: number(status.shards_available),
-        degraded: number(status.shards_under_replicated),
-        unavailable: number(status.shards.saturating_sub(status.shards_available)),
+        total: number(own.shards),
+        available: number(own.shards_available),
+        degraded: number(own.shards_under_replicated),
+        unavailable: number(own.shards.saturating_sub(own.shards_available)),
     }
 }
 
@@ -216,7 +219,7 @@ fn available(pass: &Pass<'_>) -> Said {
     let Some(answers) = pass.answers else {
         return Said::new("Available", Status::Unknown, "ControlPlaneUnreachable", unreachable(pass));
     };
-    let shards = shards(&answers.status);
+    let shards = shards(&answers.status, pass.wish);
     if shards.unavailable > 0 {
         let message = format!("{} of {} shards have no majority", shards.unavailable, shards.total);
         return Said::new("Available", false, "ShardsUnavailable", message);

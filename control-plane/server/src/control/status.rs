@@ -3,6 +3,7 @@
 use super::Control;
 use super::describe::{health, store_condition, store_counts};
 use crate::error::CallError;
+use std::collections::BTreeMap;
 use undb_meta::plan::View;
 use undb_proto::v1::{self, StoreState, TableState};
 
@@ -42,6 +43,7 @@ fn meta_problems(meta: &Result<v1::MetaStatusResponse, CallError>, problems: &mu
 
 fn status_of(view: &View<'_>, problems: &mut Vec<String>) -> v1::StatusResponse {
     let mut status = v1::StatusResponse::default();
+    let mut of_class: BTreeMap<&String, v1::StoreClusterStatus> = BTreeMap::new();
     for store in view.state.stores().filter(|s| s.state() != StoreState::StoreRemoved) {
         let (condition, reason) = store_condition(view, store);
         let (replicas, leaders) = store_counts(view, store.store_id);
@@ -73,8 +75,18 @@ fn status_of(view: &View<'_>, problems: &mut Vec<String>) -> v1::StatusResponse 
         status.shards += health.shards;
         status.shards_available += health.available;
         status.shards_under_replicated += health.under_replicated;
+        let class = of_class.entry(&table.store_cluster).or_default();
+        class.tables += 1;
+        class.shards += health.shards;
+        class.shards_available += health.available;
+        class.shards_under_replicated += health.under_replicated;
         table_problems(table, &health, problems);
     }
+    let named = |(name, class): (&String, v1::StoreClusterStatus)| v1::StoreClusterStatus {
+        name: name.clone(),
+        ..class
+    };
+    status.store_clusters = of_class.into_iter().map(named).collect();
     replica_problems(view, problems);
     status
 }

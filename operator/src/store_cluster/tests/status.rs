@@ -31,7 +31,26 @@ fn said(observed: &Observed, before: &StoreClusterStatus) -> Said {
         template_hash: observed.cluster.template_hash.clone(),
     };
     let answers = observed.control.as_ref().map(|_| Answers {
-        status: v1::StatusResponse { shards: 4, shards_available: 4, ..Default::default() },
+        // Two StoreClusters in one control plane: a bad shard of the other one is not ours.
+        status: v1::StatusResponse {
+            shards: 9,
+            shards_available: 8,
+            store_clusters: vec![
+                v1::StoreClusterStatus {
+                    name: "other".into(),
+                    shards: 5,
+                    shards_available: 4,
+                    ..Default::default()
+                },
+                v1::StoreClusterStatus {
+                    name: "s".into(),
+                    shards: 4,
+                    shards_available: 4,
+                    ..Default::default()
+                },
+            ],
+            ..Default::default()
+        },
         leases: vec![],
     });
     let plan = plan(observed, NOW_MS);
