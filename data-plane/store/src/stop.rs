@@ -15,6 +15,8 @@ use undb_runtime::Shutdown;
 /// Leaders moved at once.
 const MOVES_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
+/// A voter that has been silent for longer takes nothing over; where all have, there is nothing to wait for.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 impl Store {
     /// Waits for the end to begin, then ends everything in order. `rpc` is begun when the sessions are
@@ -92,9 +94,9 @@ async fn move_away(replica: &Arc<Replica>, until: Instant) -> bool {
     false
 }
 
-/// The voter that has most of the log, of those that answered last.
+/// The voter that has most of the log, of those that answered lately.
 fn best_successor(status: &GroupStatus) -> Option<u64> {
-    let voters =
-        status.peers.iter().filter(|p| status.voters.contains_key(&p.replica) && p.ack_age.is_some());
+    let answers = |age: Option<Duration>| age.is_some_and(|age| age < SILENT_AFTER);
+    let voters = status.peers.iter().filter(|p| status.voters.contains_key(&p.replica) && answers(p.ack_age));
     voters.max_by_key(|p| (p.matched, std::cmp::Reverse(p.ack_age))).map(|p| p.replica)
 }

@@ -381,7 +381,7 @@ pub(super) async fn short(stage: &Stage) -> Result<String, Failure> {
     let refused = refused.await;
     let _ = stage.machines.signal(&frozen, "CONT").await?;
     let named = refused?;
-    stage.object_settled("storecluster", objects::STORES, WAIT).await?;
+    // Not only when all is settled: the drain that the refused eviction began waits for two minutes.
     let ask = || async {
         let answer = stage.kube.evict(b, false).await?;
         Ok(if answer.ok { Ok(()) } else { Err(answer.text()) })
