@@ -154,7 +154,7 @@ pub fn store(place: &Place<'_>, settings: &StoreSettings<'_>) -> String {
         "store_cluster": settings.store_cluster,
         "label": "${POD_NAME}",
         // Within the Pod's grace, with time left for the end of the process.
-        "stop_deadline_ms": 60_000,
+        "stop_deadline_ms": 30_000,
         "request_memory_bytes": memory.requests,
         "engine": { "memory_bytes": memory.engine },
         "log": { "cache_bytes": memory.log },

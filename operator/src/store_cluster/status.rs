@@ -169,6 +169,7 @@ fn active_leases(observed: &Observed) -> Vec<LeaseStatus> {
 
 /// How the stores that are wanted stand.
 struct Standing<'a> {
+    serving: usize,
     missing: usize,
     not_up: Vec<&'a StoreSeen>,
     fallen: Vec<&'a StoreSeen>,
@@ -188,6 +189,7 @@ fn standing<'a>(pass: &'a Pass<'_>) -> Standing<'a> {
     let is_quiet = !observed.stores.iter().any(|s| s.is_offline || s.is_deleting || observed.is_replaced(s))
         && !observed.leases().iter().any(|l| !observed.stores_of(l).is_empty());
     Standing {
+        serving: observed.counted().filter(is_up).count(),
         missing: observed.cluster.replicas.saturating_sub(counted),
         not_up,
         fallen,
@@ -198,9 +200,15 @@ fn standing<'a>(pass: &'a Pass<'_>) -> Standing<'a> {
 fn said_of_cluster(pass: &Pass<'_>) -> Vec<Said> {
     let standing = standing(pass);
     let available = available(pass);
-    let ready = ready(pass, &standing, &available);
     let stalled = stalled(pass);
     let is_stalled = stalled.status == Status::True;
+    let ready = match ready(pass, &standing, &available) {
+        // What needs a person is not fine, also while every shard is available.
+        said if said.status == Status::True && is_stalled => {
+            Said::new("Ready", false, stalled.reason.clone(), stalled.message.clone())
+        }
+        said => said,
+    };
     let is_paused = pass.observed.cluster.is_paused;
     let (reason, message) = progress(pass, &standing);
     let is_progressing = !standing.is_settled && !is_paused && !is_stalled;
@@ -250,7 +258,12 @@ fn ready(pass: &Pass<'_>, standing: &Standing<'_>, available: &Said) -> Said {
             format!("{} of the stores are not ready: {}: {text}", standing.not_up.len(), store.name);
         return Said::new("Ready", false, reason, message);
     }
-    Said::new("Ready", true, "Reconciled", format!("{} stores serve", pass.observed.counted().count()))
+    let (serving, all) = (standing.serving, pass.observed.counted().count());
+    let message = match serving == all {
+        true => format!("{all} stores serve"),
+        false => format!("{serving} of {all} stores serve, the others are away by plan"),
+    };
+    Said::new("Ready", true, "Reconciled", message)
 }
 
 fn degraded(pass: &Pass<'_>, standing: &Standing<'_>) -> Said {

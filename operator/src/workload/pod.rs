@@ -27,8 +27,9 @@ pub const DATA_VOLUME: &str = "data";
 const FILES_VOLUME: &str = "files";
 const TMP_VOLUME: &str = "tmp";
 const USER_ID: i64 = 65532;
-/// How long a store may take to hand its leaders over and flush.
-pub const STORE_GRACE_SECONDS: i64 = 90;
+/// How long a store may take to hand its leaders over and flush. Half of it is what the deletion of a
+/// namespace waits before it looks again.
+pub const STORE_GRACE_SECONDS: i64 = 45;
 const OTHER_GRACE_SECONDS: i64 = 40;
 /// Until every load balancer has noticed that a Pod ends.
 const DEREGISTER_SECONDS: i64 = 3;

@@ -1,9 +1,9 @@
 //! What is said of a StoreCluster while something is under way, or nobody answers.
 
 use super::drive::{pass, running};
-use super::sim::Sim;
+use super::sim::{BAD, Sim};
 use crate::conditions;
-use crate::store_cluster::model::Observed;
+use crate::store_cluster::model::{Observed, Why};
 use crate::store_cluster::observe::Answers;
 use crate::store_cluster::plan::plan;
 use crate::store_cluster::status::{Pass, of_cluster};
@@ -124,6 +124,26 @@ async fn a_generation_that_is_not_reached_yet_is_never_all_done() {
     let now = said(&other, &before);
     assert_eq!(now.is("Reconciling"), "True", "a roll goes on");
     assert_ne!(now.cluster.current_revision, now.cluster.update_revision);
+}
+
+#[tokio::test]
+async fn what_needs_a_person_is_stalled_and_not_ready_though_every_shard_is_available() {
+    let sim = running(4, 4).await;
+    sim.state.lock().cluster.template_hash = BAD.into();
+    for _ in 0..30 {
+        pass(&sim, |_| {}).await;
+        sim.state.lock().tick();
+    }
+    let mut seen = observed(&sim);
+    let down = seen.stores.iter_mut().find(|s| !s.is_running()).expect("one is down");
+    let why = Why { reason: "ImagePullBackOff".into(), message: "no such image".into() };
+    down.pod.as_mut().expect("a pod").waiting = Some(why);
+    let now = said(&seen, &StoreClusterStatus::default());
+    for (type_, wanted) in
+        [("Stalled", "True"), ("Ready", "False"), ("Available", "True"), ("Reconciling", "False")]
+    {
+        assert_eq!(now.is(type_), wanted, "{type_}");
+    }
 }
 
 #[tokio::test]
