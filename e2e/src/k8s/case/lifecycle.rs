@@ -132,15 +132,15 @@ async fn delete_all(stage: &Stage) -> Result<(), Failure> {
     }
     let empty = || async {
         let mut left = Vec::new();
-        for kind in ["stores.undb.io", "tables.undb.io", "pvc", "pdb", "statefulsets"] {
-            left.extend(
-                stage
-                    .kube
-                    .list(&[kind])
-                    .await?
-                    .iter()
-                    .map(|object| format!("{kind}/{}", state::name(object))),
-            );
+        for kind in ["stores.undb.io", "tables.undb.io"] {
+            let found = stage.kube.list(&[kind]).await?;
+            left.extend(found.iter().map(|object| format!("{kind}/{}", state::name(object))));
+        }
+        // The chart's own budget of the operator stays with the release.
+        for kind in ["pvc", "pdb", "statefulsets", "deployments", "secrets", "configmaps", "services"] {
+            let made = ["-l", "app.kubernetes.io/managed-by=undb-operator,app.kubernetes.io/name=undb"];
+            let found = stage.kube.list(&[kind, made[0], made[1]]).await?;
+            left.extend(found.iter().map(|object| format!("{kind}/{}", state::name(object))));
         }
         let pods = stage.kube.list(&["pods", "-l", "undb.io/component"]).await?;
         left.extend(pods.iter().map(|pod| format!("pod/{}", state::name(pod))));
