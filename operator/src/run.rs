@@ -102,6 +102,10 @@ pub async fn run(options: Run) -> Result<End, Failure> {
         return ended;
     }
     shutdown.begin();
+    let released = tokio::time::timeout(RELEASE, table::release(&ctx)).await;
+    if !matches!(released, Ok(Ok(()))) {
+        tracing::warn!(?released, "finalizers of tables not looked at");
+    }
     tasks.join().await.map_err(|failure| Failure::Task(failure.to_string()))?;
     ended
 }

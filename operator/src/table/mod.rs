@@ -14,6 +14,8 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+pub use reconcile::release;
+
 use crate::ctx::Ctx;
 use crate::error::{Error, Result};
 use futures::StreamExt;

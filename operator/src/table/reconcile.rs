@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::store_cluster::wish::control_plane;
 use crate::telemetry;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action as Requeue;
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
@@ -91,6 +91,9 @@ async fn hold(ctx: &Ctx, namespace: &str, table: &Table) -> Result<()> {
     if table.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         return Ok(());
     }
+    if is_terminating(ctx, namespace).await? {
+        return Ok(());
+    }
     let mut finalizers = table.finalizers().to_vec();
     finalizers.push(FINALIZER.into());
     set_finalizers(ctx, namespace, table, &finalizers).await
@@ -109,6 +112,21 @@ async fn let_go(ctx: &Ctx, namespace: &str, table: &Table) -> Result<Requeue> {
         outcome => outcome?,
     }
     Ok(Requeue::await_change())
+}
+
+/// At the end of this process: when its own namespace goes, Pods go first and Tables after them, and nobody
+/// would be there to let them go.
+pub async fn release(ctx: &Ctx) -> Result<()> {
+    let namespace = &ctx.settings.namespace;
+    if !is_terminating(ctx, namespace).await? {
+        return Ok(());
+    }
+    for table in api::<Table>(ctx, namespace).list(&ListParams::default()).await? {
+        if table.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+            let_go(ctx, namespace, &table).await?;
+        }
+    }
+    Ok(())
 }
 
 /// With the version that was read, so that a finalizer of somebody else is not lost.

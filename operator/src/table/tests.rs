@@ -32,7 +32,11 @@ fn world(spec: Value) -> World {
     server.put(CRD, object("Table", "orders", spec));
     let control = FakeControl::default();
     control.with(|state| state.objects = vec![told(2, 2, 0)]);
-    let ctx = Ctx::new(server.client(NS).0, Settings::default(), Arc::new(control.clone()));
+    let ctx = Ctx::new(
+        server.client(NS).0,
+        Settings { namespace: NS.into(), ..Settings::default() },
+        Arc::new(control.clone()),
+    );
     World { server, control, ctx }
 }
 
@@ -115,6 +119,24 @@ async fn a_namespace_that_terminates_is_not_kept_waiting() {
     world.control.with(|state| state.down = true);
     world.pass().await.expect("a pass");
     assert!(world.table().is_none());
+}
+
+#[tokio::test]
+async fn an_operator_that_ends_with_its_namespace_lets_the_tables_go_and_takes_none_again() {
+    let world = world(json!({}));
+    world.pass().await.expect("a pass");
+    super::release(&world.ctx).await.expect("nothing to do");
+    let held = |table: Table| table.metadata.finalizers.unwrap_or_default().contains(&FINALIZER.to_string());
+    assert!(world.table().is_some_and(held), "the namespace stays");
+    world.server.put(
+        "namespaces",
+        json!({"apiVersion": "v1", "kind": "Namespace",
+               "metadata": {"name": NS, "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    super::release(&world.ctx).await.expect("released");
+    assert!(!world.table().is_some_and(held));
+    world.pass().await.expect("a pass");
+    assert!(!world.table().is_some_and(held), "not taken again");
 }
 
 #[test]
