@@ -4,7 +4,7 @@
 use super::roll::{Member, Step};
 use super::wish::Wish;
 use crate::conditions::{self, Said};
-use crate::workload::{DATA_VOLUME, Progress, Role, names};
+use crate::workload::{DATA_VOLUME, KUBELET_STALLING, Progress, Role, names};
 use undb_spec::k8s::{ControlPlaneStatus, MemberStatus};
 
 /// What a pass came to.
@@ -38,17 +38,6 @@ pub struct Pass<'a> {
 
 /// How a role says that what is on its disk is damaged.
 const EXIT_DAMAGED: i32 = 12;
-
-/// Words of the kubelet that do not go away by waiting.
-const STALLING: [&str; 7] = [
-    "ImagePullBackOff",
-    "ErrImagePull",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "CrashLoopBackOff",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-];
 
 /// The status; `before`: as it was read.
 pub fn status(pass: &Pass<'_>, before: &ControlPlaneStatus) -> ControlPlaneStatus {
@@ -119,7 +108,7 @@ fn degraded(pass: &Pass<'_>, ready_members: usize) -> Said {
 
 fn said(pass: &Pass<'_>, ready_members: usize) -> [Said; 4] {
     let missing = missing(pass, ready_members);
-    let trouble = pass.trouble.as_ref().filter(|(word, _)| STALLING.contains(&word.as_str()));
+    let trouble = pass.trouble.as_ref().filter(|(word, _)| KUBELET_STALLING.contains(&word.as_str()));
     let serves =
         ready_members > pass.wish.members as usize / 2 && pass.control.ready > 0 && pass.access.ready > 0;
     let is_done = missing.is_none() && *pass.step == Step::Done;

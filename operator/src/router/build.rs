@@ -3,6 +3,7 @@
 use crate::apply::{self, owner_reference};
 use crate::config::{self, ClientTls, Place};
 use crate::error::{Error, Result};
+use crate::store_cluster::wish::image;
 use crate::workload::names::{HTTP_SERVICE_PORT, RESP_SERVICE_PORT};
 use crate::workload::{
     Data, Instance, Replicas, Restart, Role, RolePod, budget, deployment, labels, names, network_policy,
@@ -54,12 +55,7 @@ struct Settings<'a> {
 pub fn resolve(parent: &Router, control_plane: &ControlPlane, default_image: &str) -> Result<Wish> {
     let spec = &parent.spec;
     let kept = parent.status.as_ref().and_then(|status| status.image.clone());
-    let of_control_plane = || {
-        let status = control_plane.status.as_ref().and_then(|status| status.image.clone());
-        status.or_else(|| control_plane.spec.image.clone())
-    };
-    let image =
-        spec.image.clone().or(kept).or_else(of_control_plane).unwrap_or_else(|| default_image.to_owned());
+    let image = image(spec.image.clone().or(kept), control_plane, default_image);
     if image.is_empty() {
         return Err(Error::invalid(
             "spec.image",

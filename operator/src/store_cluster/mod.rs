@@ -42,26 +42,14 @@ const CONCURRENCY: u16 = 8;
 
 /// Looks after all StoreClusters until told to end.
 pub async fn run(ctx: Arc<Ctx>, shutdown: Shutdown) -> Result<(), Error> {
-    let namespaces = &ctx.settings.watch_namespaces;
-    let watched: Vec<Option<&String>> =
-        if namespaces.is_empty() { vec![None] } else { namespaces.iter().map(Some).collect() };
-    let controllers = watched.into_iter().map(|namespace| one(ctx.clone(), namespace, shutdown.clone()));
-    futures::future::join_all(controllers).await;
+    crate::scope::each(&ctx, |namespace| one(ctx.clone(), namespace, shutdown.clone())).await;
     Ok(())
 }
 
-async fn one(ctx: Arc<Ctx>, namespace: Option<&String>, shutdown: Shutdown) {
-    fn all<K>(ctx: &Ctx, namespace: Option<&String>) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    {
-        match namespace {
-            Some(namespace) => Api::namespaced(ctx.client.clone(), namespace),
-            None => Api::all(ctx.client.clone()),
-        }
-    }
+async fn one(ctx: Arc<Ctx>, namespace: Option<String>, shutdown: Shutdown) {
+    let scope = crate::scope::Scope::new(&ctx, namespace);
     let ours = watcher::Config::default().labels(crate::workload::LABEL_STORE_CLUSTER);
-    let controller = Controller::new(all::<StoreCluster>(&ctx, namespace), watcher::Config::default())
+    let controller = Controller::new(scope.api::<StoreCluster>(), watcher::Config::default())
         .with_config(Config::default().concurrency(CONCURRENCY));
     let known = controller.store();
     let of_node = move |_: Node| {
@@ -72,8 +60,8 @@ async fn one(ctx: Arc<Ctx>, namespace: Option<&String>, shutdown: Shutdown) {
             .collect::<Vec<ObjectRef<StoreCluster>>>()
     };
     controller
-        .owns(all::<Store>(&ctx, namespace), watcher::Config::default())
-        .watches(all::<Pod>(&ctx, namespace), ours, |pod: Pod| {
+        .owns(scope.api::<Store>(), watcher::Config::default())
+        .watches(scope.api::<Pod>(), ours, |pod: Pod| {
             let cluster = reconcile::cluster_of(&pod)?;
             Some(ObjectRef::<StoreCluster>::new(&cluster).within(&pod.namespace()?))
         })

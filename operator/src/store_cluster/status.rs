@@ -18,20 +18,14 @@ use super::plan::{Plan, Wait};
 use super::wish::Wish;
 use crate::conditions::{self, Said, Status};
 use crate::gate::Denial;
+use crate::workload::KUBELET_STALLING;
 use undb_proto::v1;
 use undb_spec::k8s::{BlockedBy, Condition, LeaseStatus, ShardCounts, StoreClusterStatus};
 
 const BLOCKED_MAX: usize = 10;
 
-/// Reasons that do not go away by waiting.
-const STALLING: [&str; 13] = [
-    "ImagePullBackOff",
-    "ErrImagePull",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "CrashLoopBackOff",
-    "CreateContainerConfigError",
-    "CreateContainerError",
+/// Reasons that do not go away by waiting, beside those of the kubelet.
+const STALLING: [&str; 6] = [
     "RunContainerError",
     "ContainerEnded",
     "PodUnschedulable",
@@ -39,6 +33,10 @@ const STALLING: [&str; 13] = [
     "StoreRemoved",
     "TooManyStoresLost",
 ];
+
+fn needs_a_person(reason: &str) -> bool {
+    KUBELET_STALLING.contains(&reason) || STALLING.contains(&reason)
+}
 
 /// What a pass came to.
 #[derive(Debug)]
@@ -296,7 +294,7 @@ fn stalled(pass: &Pass<'_>) -> Said {
     if let Some((reason, message)) = pass.error.as_ref().filter(|(reason, _)| *reason == "InvalidSpec") {
         return Said::new("Stalled", true, *reason, message.clone());
     }
-    let found = pass.plan.waits.iter().find(|w| STALLING.contains(&w.why.reason.as_str()));
+    let found = pass.plan.waits.iter().find(|w| needs_a_person(&w.why.reason));
     match found {
         Some(wait) => {
             let message = format!("{}: {}", wait.store, wait.why.message);

@@ -49,17 +49,19 @@ pub async fn control_plane(ctx: &Ctx, namespace: &str, named: Option<&str>) -> R
     all.into_iter().find(|c| c.name_any() == "undb").ok_or_else(|| missing("undb"))
 }
 
+/// The image that is named or kept, else that of the ControlPlane. It is kept in the status, so that an
+/// upgrade of the operator restarts nothing.
+pub fn image(own: Option<String>, control_plane: &ControlPlane, default_image: &str) -> String {
+    let status = || control_plane.status.as_ref().and_then(|status| status.image.clone());
+    let found = own.or_else(status).or_else(|| control_plane.spec.image.clone());
+    found.unwrap_or_else(|| default_image.to_owned())
+}
+
 /// From the spec and its ControlPlane. Pure.
 pub fn resolve(parent: &StoreCluster, control_plane: &ControlPlane, default_image: &str) -> Result<Wish> {
     let spec = &parent.spec;
     let kept = parent.status.as_ref().and_then(|s| s.image.clone());
-    let of_control_plane = || {
-        let status = control_plane.status.as_ref().and_then(|status| status.image.clone());
-        status.or_else(|| control_plane.spec.image.clone())
-    };
-    // Kept in the status, so that an upgrade of the operator restarts nothing.
-    let image =
-        spec.image.clone().or(kept).or_else(of_control_plane).unwrap_or_else(|| default_image.to_owned());
+    let image = image(spec.image.clone().or(kept), control_plane, default_image);
     let json = |value: serde_json::Result<Value>, field: &str| {
         value.map_err(|e| Error::invalid(field, e.to_string()))
     };

@@ -41,3 +41,14 @@ pub const ANNOTATION_TEMPLATE_HASH: &str = "undb.io/template-hash";
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Who writes, for server-side apply and in `managed-by`.
 pub const FIELD_MANAGER: &str = "undb-operator";
+
+/// Words of the kubelet for a container that does not start by waiting.
+pub const KUBELET_STALLING: [&str; 7] = [
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+];
