@@ -32,6 +32,7 @@ pub mod gate;
 mod image;
 mod mirror;
 pub mod plan;
+mod room;
 mod state;
 
 pub use apply::DECISION_MS_MAX;

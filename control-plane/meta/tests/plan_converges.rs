@@ -4,7 +4,7 @@
 mod world;
 
 use rand::Rng;
-use undb_proto::v1::{self, TableState};
+use undb_proto::v1::{self, StoreState, TableState};
 use world::run::Run;
 
 #[test]
@@ -60,6 +60,41 @@ fn without_enough_stores_a_table_says_so_and_waits() {
     run.settle(10);
     run.assert_settled(1);
     assert_eq!(run.state.live_table("t").expect("created").condition, "");
+}
+
+#[test]
+fn a_table_is_placed_on_stores_that_are_just_back_or_nearly_full_where_no_others_are() {
+    let mut run = Run::new(3);
+    run.add_store();
+    run.add_store();
+    let returned = run.add_store();
+    run.settings.suspect_ms = 60_000;
+    run.disk_bytes = 100 << 30;
+    run.copy_bytes = 4 << 30;
+    run.create_table("large", 23);
+    run.settle(60);
+    run.assert_settled(3);
+    run.store(returned).up = false;
+    run.settle(25);
+    run.store(returned).up = true;
+    run.settle(1);
+    run.create_table("t", 1);
+    run.settle(10);
+    let table = run.state.live_table("t").expect("created");
+    assert_eq!((table.state(), &table.condition[..]), (TableState::TableReady, ""));
+}
+
+#[test]
+fn a_table_that_finds_no_stores_says_why_of_each() {
+    let mut run = Run::new(4);
+    let ids = [run.add_store(), run.add_store(), run.add_store()];
+    run.settle(2);
+    run.set(ids[0], StoreState::StoreCordoned);
+    run.create_table("t", 1);
+    run.settle(5);
+    let condition = run.state.live_table("t").expect("created").condition.clone();
+    let why = format!("2 can take replicas: store {} is cordoned", ids[0]);
+    assert!(condition.ends_with(&why), "{condition}");
 }
 
 #[test]

@@ -23,12 +23,6 @@ fn begun(seed: u64, stores: u32, shards: u32) -> Run {
 }
 
 impl Run {
-    fn set(&mut self, store_id: u64, state: StoreState) {
-        let expected_revision = self.state.store(store_id).expect("known").revision;
-        let state = state as i32;
-        self.apply(Op::SetStoreState(v1::SetStoreState { store_id, state, expected_revision, lost: None }));
-    }
-
     fn decision(&self) -> Option<v1::GateDecision> {
         Some(v1::GateDecision { revision: self.state.revision(), at_ms: self.now_ms })
     }

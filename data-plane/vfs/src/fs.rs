@@ -21,7 +21,7 @@ pub enum OpenHow {
 /// Room on the disk below a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Size of the file system, in bytes.
+    /// What is used and what is free, in bytes: the size of the file system without what it keeps for root.
     pub total: u64,
     /// What an unprivileged process may still write, in bytes.
     pub free: u64,

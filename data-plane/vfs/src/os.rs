@@ -149,5 +149,6 @@ pub(crate) fn list_real(dir: &Path) -> io::Result<Vec<String>> {
 
 pub(crate) fn space_real(dir: &Path) -> io::Result<Space> {
     let stat = rustix::fs::statvfs(dir)?;
-    Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
+    let used = stat.f_blocks.saturating_sub(stat.f_bfree);
+    Ok(Space { total: (used + stat.f_bavail) * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
 }

@@ -4,6 +4,7 @@
 
 use super::Gate;
 use crate::DEFAULT_NAME;
+use crate::room::kept_bytes;
 use crate::state::shard_of;
 use std::collections::{BTreeMap, BTreeSet};
 use undb_proto::v1::{self, StoreState};
@@ -41,7 +42,7 @@ fn free_bytes(gate: &Gate<'_>) -> BTreeMap<u64, u64> {
         let Some(seen) = gate.seen.store(id).filter(|s| s.serving && !gate.is_old(s.at_ms, 0)) else {
             continue;
         };
-        let kept = seen.capacity_bytes / 100 * gate.settings.free_percent_min;
+        let kept = kept_bytes(seen.capacity_bytes);
         if !busy && seen.capacity_bytes > 0 && seen.free_bytes > kept {
             free.insert(id, seen.free_bytes - kept);
         }

@@ -1,14 +1,15 @@
-//! Which stores: distinct ones, of distinct zones where there are enough, the emptiest first.
+//! Which stores: distinct ones, of distinct zones where there are enough, the emptiest first. One whose disk
+//! is nearly full, or that is just back, is the last choice.
 
 use super::{Planner, View};
 use crate::DEFAULT_NAME;
+use crate::room::{is_nearly_full, kept_bytes};
 use crate::state::shard_of;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use undb_proto::v1::{self, Role, StoreState};
 
-/// A store with less of its disk free, in percent, gets nothing new.
-const FREE_PERCENT_MIN: u64 = 5;
+const NO_ROOM: &str = "has too little free disk";
 
 /// Replicas per store, those that this plan adds included.
 pub(super) struct Load {
@@ -58,8 +59,8 @@ pub(super) enum Choice {
     Stores(Vec<u64>),
     /// Stores are there, and all of them receive as much as they may.
     Busy,
-    /// Only so many stores are there.
-    Short(usize),
+    /// Only so many stores are there, and why the others are not.
+    Short(usize, String),
 }
 
 impl Planner<'_> {
@@ -71,14 +72,18 @@ impl Planner<'_> {
         // The place of a move is kept for it.
         let promised = self.view.state.replica_move(shard.shard_id).map_or(0, |m| m.to_store_id);
         let bytes = self.view.live_bytes(shard.shard_id);
-        let free = |s: &&v1::StoreRecord| {
-            let is_target = !used.contains(&s.store_id) && self.view.is_target(s.store_id);
-            is_target && (role != Role::Learner || self.has_room(s.store_id, bytes))
-        };
-        let mut candidates: Vec<&v1::StoreRecord> =
-            self.view.stores_of(class).filter(free).filter(|s| s.store_id != promised).collect();
+        let (mut candidates, mut refusals) = (Vec::new(), Vec::new());
+        for store in self.view.stores_of(class).filter(|s| !used.contains(&s.store_id)) {
+            let id = store.store_id;
+            let crowded = || (role == Role::Learner && !self.has_room(id, bytes)).then_some(NO_ROOM);
+            match self.view.refuses(id).or_else(crowded) {
+                Some(why) => refusals.push(format!("store {id} {why}")),
+                None if id == promised => refusals.push(format!("store {id} is kept for a move")),
+                None => candidates.push(store),
+            }
+        }
         if candidates.len() < count {
-            return Choice::Short(candidates.len());
+            return Choice::Short(candidates.len(), refusals.join(", "));
         }
         if role == Role::Learner {
             candidates.retain(|s| self.receives_more(s.store_id));
@@ -95,7 +100,12 @@ impl Planner<'_> {
         for _ in 0..count {
             let best = candidates.iter().enumerate().min_by_key(|(_, s)| {
                 let in_zone = zones.get(&s.zone).copied().unwrap_or(0);
-                (in_zone, self.load.replicas.get(&s.store_id).copied().unwrap_or(0), s.store_id)
+                (
+                    in_zone,
+                    self.view.is_last_choice(s.store_id),
+                    self.load.replicas.get(&s.store_id).copied().unwrap_or(0),
+                    s.store_id,
+                )
             });
             let Some((at, _)) = best else { break };
             let store = candidates.swap_remove(at);
@@ -115,8 +125,8 @@ impl Planner<'_> {
                 lease.lease_id, lease.holder
             ));
         }
-        if !self.view.is_target(to) {
-            return Err(format!("store {to} takes no new replicas now; `undb explain store {to}` says why"));
+        if let Some(why) = self.view.refuses(to) {
+            return Err(format!("store {to} {why} and takes no new replicas now"));
         }
         if !self.receives_more(to) {
             let limit = self.view.settings.moves_per_store_max;
@@ -134,11 +144,7 @@ impl Planner<'_> {
     /// that are on their way.
     fn has_room(&self, store_id: u64, bytes: u64) -> bool {
         let coming = self.load.coming_bytes.get(&store_id).copied().unwrap_or(0);
-        self.view.fresh(store_id).is_some_and(|seen| {
-            let kept = seen.stats.capacity_bytes / 100 * FREE_PERCENT_MIN;
-            seen.stats.capacity_bytes == 0
-                || seen.stats.free_bytes >= kept.saturating_add(coming).saturating_add(bytes)
-        })
+        self.view.fresh(store_id).is_some_and(|seen| has_free(&seen.stats, coming.saturating_add(bytes)))
     }
 
     fn receives_more(&self, store_id: u64) -> bool {
@@ -171,15 +177,35 @@ impl<'a> View<'a> {
         self.leader(shard_id).map_or(0, |l| l.report.live_bytes)
     }
 
-    /// True when a new replica may go there: it takes more, and its disk is not nearly full.
-    pub fn is_target(&self, store_id: u64) -> bool {
-        let roomy = |stats: &v1::StoreStats| {
-            stats.capacity_bytes == 0
-                || stats.free_bytes.saturating_mul(100)
-                    >= stats.capacity_bytes.saturating_mul(FREE_PERCENT_MIN)
-        };
-        self.takes_more(store_id) && self.fresh(store_id).is_some_and(|seen| roomy(&seen.stats))
+    /// Why no new replica may go to a store, in a few words that stay the same while it is so.
+    pub fn refuses(&self, store_id: u64) -> Option<&'static str> {
+        match self.state.store(store_id).map(v1::StoreRecord::state) {
+            None | Some(StoreState::StoreRemoved) => return Some("was removed"),
+            Some(StoreState::StoreDraining) => return Some("is being drained"),
+            Some(StoreState::StoreUp) => {}
+            Some(_) => return Some("is cordoned"),
+        }
+        if self.lease(store_id).is_some() {
+            return Some("is under a disruption lease");
+        }
+        match self.fresh(store_id) {
+            None => Some("is silent"),
+            Some(seen) if seen.stopping => Some("is stopping"),
+            Some(seen) => (!has_free(&seen.stats, 0)).then_some(NO_ROOM),
+        }
     }
+
+    /// True when a new replica goes to a store only where no other one would take it.
+    fn is_last_choice(&self, store_id: u64) -> bool {
+        let nearly_full = |stats: &v1::StoreStats| is_nearly_full(stats.capacity_bytes, stats.free_bytes);
+        !self.takes_more(store_id) || self.fresh(store_id).is_none_or(|seen| nearly_full(&seen.stats))
+    }
+}
+
+/// True when `bytes` more fit beside what is kept free. A store that has not said what it has may have it.
+fn has_free(stats: &v1::StoreStats, bytes: u64) -> bool {
+    let kept = kept_bytes(stats.capacity_bytes);
+    stats.capacity_bytes == 0 || stats.free_bytes >= kept.saturating_add(bytes)
 }
 
 /// The first shards of a table, cut at `split_points` (ascending, not empty): without replicas, which

@@ -34,7 +34,7 @@ impl Planner<'_> {
                     self.push(action, format!("shard {id} is new"));
                 }
                 Choice::Busy => {}
-                Choice::Short(there) => self.note_short(table, there),
+                Choice::Short(there, why) => self.note_short(table, there, &why),
             }
             return;
         }
@@ -275,7 +275,7 @@ impl Planner<'_> {
                     format!("{reason}; every store that could take it receives others first"),
                 );
             }
-            Choice::Short(_) => {
+            Choice::Short(..) => {
                 self.note_short_of_spare(table, reason);
                 self.wait(id, from, format!("{reason}; there is no other store that can take its replica"));
             }

@@ -5,9 +5,10 @@ use crate::state::shard_of;
 use undb_proto::v1::{self, StoreState, TableState};
 
 impl Planner<'_> {
-    pub(super) fn note_short(&mut self, table: &v1::TableRecord, there: usize) {
+    pub(super) fn note_short(&mut self, table: &v1::TableRecord, there: usize, why: &str) {
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
         let condition = format!(
-            "InsufficientStores: {} stores of store cluster {} are needed, {there} can take replicas",
+            "InsufficientStores: {} stores of store cluster {} are needed, {there} can take replicas{why}",
             table.replication, table.store_cluster
         );
         self.plan.short.insert(table.table_id, condition);

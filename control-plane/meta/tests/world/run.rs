@@ -280,6 +280,13 @@ impl Run {
         self.apply(Op::DeleteTable(v1::DeleteTable { name, now: true }));
     }
 
+    /// A person wants a store in this state.
+    pub fn set(&mut self, store_id: u64, state: StoreState) {
+        let expected_revision = self.state.store(store_id).expect("known").revision;
+        let state = state as i32;
+        self.apply(Op::SetStoreState(v1::SetStoreState { store_id, state, expected_revision, lost: None }));
+    }
+
     pub fn store(&mut self, id: u64) -> &mut Store {
         self.world.stores.get_mut(&id).expect("known")
     }

@@ -141,9 +141,10 @@ fn explain_store(view: &View<'_>, plan: &Plan, id: u64) -> Result<Vec<String>, v
     if let Some(why) = view.lost(id) {
         lines.push(format!("wanted: no replicas on it, it {why}"));
     }
-    if view.lost(id).is_none() && !view.is_target(id) {
-        lines
-            .push("it takes no new replicas now: cordoned, just back, silent, under a lease, or full".into());
+    if view.lost(id).is_none()
+        && let Some(why) = view.refuses(id)
+    {
+        lines.push(format!("it takes no new replicas now: it {why}"));
     }
     let on = |shard_id: u64| {
         let shard = view.state.shard(shard_id).and_then(|s| s.shard.as_ref());
