@@ -73,7 +73,7 @@ pub fn decided(source: Source, decision: Decision, reason: &str) {
 
 /// Reasons cross the wire as text; labels come from a closed set.
 fn known_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 16] = [
+    const KNOWN: [&str; 17] = [
         "",
         "BeingCreated",
         "NoLeaderKnown",
@@ -84,6 +84,7 @@ fn known_reason(reason: &str) -> &'static str {
         "StoreDown",
         "UnderLease",
         "TooFewVoters",
+        "SingleReplicaTable",
         "LeaderStillHere",
         "ReplicaStillHere",
         "NoTarget",

@@ -115,8 +115,9 @@ fn replication(rules: &mut Rules, spec: &ReplicationSpec) {
         format!("{factor} is not possible{why}; write 1, 3, 5 or 7")
     });
     if let Some(min) = spec.min_available {
-        rules.require((1..=factor.max(1)).contains(&min), "spec.replication.minAvailable", || {
-            format!("{min} is not possible with factor {factor}; write 1 to {factor}, or leave it out for the majority")
+        let least = u32::from(factor > 1);
+        rules.require((least..=factor.max(1)).contains(&min), "spec.replication.minAvailable", || {
+            format!("{min} is not possible with factor {factor}; write {least} to {factor}, or leave it out for the majority")
         });
     }
 }

@@ -82,7 +82,8 @@ pub struct ReplicationSpec {
     #[serde(default = "default_factor")]
     #[schemars(range(min = 1, max = 7))]
     pub factor: u32,
-    /// Copies that a planned disruption leaves, at most `factor`; unset: the majority.
+    /// Copies that a planned disruption leaves, at most `factor`; unset: the majority. 0, with a factor of 1
+    /// only: planned restarts may take the one copy away, and its shards are not served meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_available: Option<u32>,
 }

@@ -122,6 +122,15 @@ fn every_rule_that_is_broken_is_listed_with_its_place() {
 }
 
 #[test]
+fn only_a_table_of_one_copy_may_be_without_any_for_a_while() {
+    let single = object(&table("  replication: {factor: 1, minAvailable: 0}\n"));
+    let Object::Table(single) = single else { panic!("kind") };
+    assert_eq!(single.spec.replication.min_available(), 0);
+    let text = refused(&table("  replication: {factor: 3, minAvailable: 0}\n"));
+    assert!(text.contains("0 is not possible with factor 3; write 1 to 3"), "{text}");
+}
+
+#[test]
 fn the_line_of_a_later_document_counts_from_the_file() {
     let text = refused(&format!("# comment\n{ISSUE}---\n\nkind: Tabel\n"));
     assert_eq!(text, "t.yaml:22:1: kind: `Tabel` is not known; write StoreCluster or Table");

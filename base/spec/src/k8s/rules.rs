@@ -95,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(TB, "spec.storeCluster", "self == oldSelf", "moving a Table between StoreClusters is not supported yet; create another Table and import into it"),
     rule(TB, "spec.storeCluster", "self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')", "this is the name of a StoreCluster: 1 to 40 of a-z, 0-9 and -"),
     rule(TB, "spec.replication.factor", "self in [1, 3, 5, 7]", "write 1, 3, 5 or 7 (an even number survives no more failures than the odd one below)"),
-    rule(TB, "spec.replication", "!has(self.minAvailable) || (self.minAvailable >= 1 && self.minAvailable <= self.factor)", "write 1 to the factor, or leave it out for the majority").field(".minAvailable"),
+    rule(TB, "spec.replication", "!has(self.minAvailable) || ((self.minAvailable >= 1 || self.factor == 1) && self.minAvailable <= self.factor)", "write 1 to the factor, or leave it out for the majority").field(".minAvailable"),
     rule(TB, "spec.partitioning", "self.type == oldSelf.type && (has(self.splitKeys) ? self.splitKeys : []) == (has(oldSelf.splitKeys) ? oldSelf.splitKeys : []) && (has(self.shards) ? self.shards : 8) == (has(oldSelf.shards) ? oldSelf.shards : 8)", "the layout of a Table cannot be changed; create another Table and import into it"),
     rule(TB, "spec.partitioning", "self.type != 'hash' || !has(self.splitKeys) || self.splitKeys.size() == 0", "a hash Table has no split keys; write shards: 8, or type: range").field(".splitKeys"),
     rule(TB, "spec.partitioning", "self.type != 'range' || !has(self.shards)", "a range Table has no number of shards; write splitKeys, or type: hash").field(".shards"),

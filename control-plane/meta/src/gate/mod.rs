@@ -52,8 +52,6 @@ pub struct Settings {
     pub fresh_ms: u64,
     /// A voter that lacks more entries of the leader's log has not caught up.
     pub lag_entries_max: u64,
-    /// A target keeps so much of its disk free, in percent.
-    pub free_percent_min: u64,
     /// How far the clocks of metadata and of the decider may differ.
     pub clock_skew_ms: u64,
     /// Tables of a store cluster without stores are placed on those of `default`.
@@ -62,13 +60,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            fresh_ms: 5_000,
-            lag_entries_max: 1000,
-            free_percent_min: 5,
-            clock_skew_ms: 2_000,
-            share_default_stores: false,
-        }
+        Self { fresh_ms: 2_000, lag_entries_max: 1000, clock_skew_ms: 2_000, share_default_stores: false }
     }
 }
 
@@ -148,6 +140,10 @@ pub enum Reason {
     UnderLease(u64),
     #[error("{remaining} voters would remain, {needed} are needed")]
     TooFewVoters { remaining: usize, needed: usize },
+    #[error(
+        "its table keeps one copy; replication.minAvailable 0 lets planned restarts take it away for a while"
+    )]
+    SingleReplicaTable,
     #[error("its leader is still on store {0}")]
     LeaderStillHere(u64),
     #[error("a replica is still on store {0}")]
@@ -169,6 +165,7 @@ impl Reason {
             Self::StoreDown(_) => "StoreDown",
             Self::UnderLease(_) => "UnderLease",
             Self::TooFewVoters { .. } => "TooFewVoters",
+            Self::SingleReplicaTable => "SingleReplicaTable",
             Self::LeaderStillHere(_) => "LeaderStillHere",
             Self::ReplicaStillHere(_) => "ReplicaStillHere",
             Self::NoTarget => "NoTarget",

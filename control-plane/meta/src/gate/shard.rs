@@ -16,7 +16,7 @@ impl Gate<'_> {
     pub(super) fn judge(&self, record: &v1::ShardRecord) -> Result<(), Cause> {
         let safe = self.judge_serving(record);
         let restart = self.question.kind == DisruptionKind::Restart;
-        if safe.is_err() && restart && self.nothing_lost(record) {
+        if safe.is_err() && restart && (self.nothing_lost(record) || self.may_be_away(record)) {
             return Ok(());
         }
         safe
@@ -118,7 +118,11 @@ impl Gate<'_> {
             return Ok(());
         }
         // Who is out for another reason than this question explains most; else there are too few at all.
-        Err(first.unwrap_or((Reason::TooFewVoters { remaining, needed }, None)))
+        let few = match half.len() {
+            1 => Reason::SingleReplicaTable,
+            _ => Reason::TooFewVoters { remaining, needed },
+        };
+        Err(first.unwrap_or((few, None)))
     }
 
     /// True when a voter counts; false when it is on a store asked for; or why it does not count.
@@ -184,6 +188,16 @@ impl Gate<'_> {
             Some(store_id) => Err((Reason::ReplicaStillHere(store_id), None)),
             None => Ok(()),
         }
+    }
+
+    /// The only copy of a table whose owner said that planned restarts may take it away: `minAvailable` 0,
+    /// which only a table of one copy can have.
+    fn may_be_away(&self, record: &v1::ShardRecord) -> bool {
+        let shard = shard_of(record);
+        let single = self.state.table(shard.table_id).is_some_and(|t| t.replication == 1);
+        let agreed = self.state.table(shard.table_id).is_some_and(|t| t.min_available == 0);
+        let settled = matches!(&shard.replicas[..], [only] if only.role() == Role::Voter);
+        single && agreed && settled && !record.bootstrapping
     }
 
     /// Known to take part in nothing.

@@ -57,8 +57,9 @@ pub struct Tuning {
     /// what `undb dev` wants, where a StoreCluster is only a class.
     pub share_default_stores: bool,
     /// The availability gate takes no report and no acknowledgement that is older, in milliseconds.
-    /// Several heartbeats of stores; a StoreCluster may say its own. Longer: a store that just died may
-    /// still count when another one asks to be stopped.
+    /// Two heartbeats of stores: a replica that has been silent for longer is unavailable. Longer:
+    /// a store that just died may still count when another one asks to be stopped. Shorter: refusals that
+    /// pass by themselves where heartbeats are late.
     pub gate_fresh_ms: u64,
     /// A test setting: the availability gate answers yes to everything. Stores may then be stopped while
     /// their shards depend on them. Never set it where data or availability matters.
@@ -92,7 +93,7 @@ impl Default for Tuning {
             plan_interval_ms: 1000,
             stores_expected: 3,
             share_default_stores: false,
-            gate_fresh_ms: 5_000,
+            gate_fresh_ms: 2_000,
             unsafe_gate_off: false,
         }
     }

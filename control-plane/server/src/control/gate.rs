@@ -11,7 +11,7 @@ use super::Control;
 use super::describe::store_counts;
 use std::collections::BTreeSet;
 use undb_meta::State;
-use undb_meta::gate::{self, Decision, Denial, Question, Settings, Step};
+use undb_meta::gate::{self, Decision, Denial, Question, Step};
 use undb_meta::plan::View;
 use undb_proto::v1::{self, DisruptionPhase as Phase, ErrorCode, meta_command::Op};
 use undb_proto::wire_error;
@@ -20,8 +20,6 @@ type Answer = Result<v1::DisruptionResponse, v1::Error>;
 
 /// Decisions for one question, while metadata changes under them.
 const ATTEMPTS_MAX: usize = 8;
-/// The longest freshness that a StoreCluster may ask for.
-const FRESH_MS_MAX: u64 = 60_000;
 
 /// An error is a part of the answer.
 pub(super) fn answer(answer: Answer) -> v1::DisruptionResponse {
@@ -200,13 +198,13 @@ impl Control {
         if self.0.tuning.unsafe_gate_off {
             return always(state, now.wall_ms);
         }
-        let settings = fresh_of(&self.0.gate, state, &question.stores);
+        let settings = &self.0.gate;
         self.0.heard.gate(epoch, now.monotonic_ms, |seen| {
-            if let Some(refusal) = seen.too_early(state, &settings, now.monotonic_ms) {
+            if let Some(refusal) = seen.too_early(state, settings, now.monotonic_ms) {
                 return Decision::Denied(Denial { refusal, ..Denial::default() });
             }
             let observations = seen.with_stopped(stopped, &question.stores, now.monotonic_ms);
-            gate::decide(state, &observations, &settings, now, question)
+            gate::decide(state, &observations, settings, now, question)
         })
     }
 
@@ -216,10 +214,10 @@ impl Control {
             return always(state, now.wall_ms);
         }
         let stores = stores_of(lease);
-        let settings = fresh_of(&self.0.gate, state, &stores);
+        let settings = &self.0.gate;
         self.0.heard.gate(epoch, now.monotonic_ms, |seen| {
             let observations = seen.with_stopped(&[], &stores, now.monotonic_ms);
-            gate::proven_up(state, &observations, &settings, now, lease)
+            gate::proven_up(state, &observations, settings, now, lease)
         })
     }
 
@@ -305,18 +303,6 @@ pub(super) async fn keep_gauges(control: Control) {
 
 fn always(state: &State, wall_ms: u64) -> Decision {
     Decision::Granted(v1::GateDecision { revision: state.revision(), at_ms: wall_ms })
-}
-
-/// A StoreCluster may say itself how old a report may be; of several the strictest holds.
-fn fresh_of(settings: &Settings, state: &State, stores: &BTreeSet<u64>) -> Settings {
-    let clusters = stores.iter().filter_map(|id| state.store(*id)).map(|s| &s.store_cluster[..]);
-    let asked = clusters.filter_map(|name| {
-        let record = state.store_cluster(name)?;
-        let spec: serde_json::Value = serde_json::from_str(&record.spec_json).ok()?;
-        spec.pointer("/spec/disruptionPolicy/freshnessSeconds")?.as_u64()
-    });
-    let asked = asked.filter(|seconds| *seconds > 0).min().map(|s| s.saturating_mul(1000).min(FRESH_MS_MAX));
-    Settings { fresh_ms: asked.unwrap_or(settings.fresh_ms), ..settings.clone() }
 }
 
 fn held_by<'a>(state: &'a State, holder: &str, question: &Question) -> Option<&'a v1::DisruptionLease> {

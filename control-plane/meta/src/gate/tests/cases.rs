@@ -51,7 +51,7 @@ impl World {
         for at_ms in at_ms {
             let mut report = healthy(&self.state, self.shard, leader, at_ms);
             change(&mut report);
-            self.seen.leader_heard(self.shard, report, &Settings::default());
+            self.seen.leader_heard(self.shard, report, &settings());
         }
     }
 
@@ -67,7 +67,7 @@ impl World {
     }
 
     fn answer(&self, question: &Question) -> Result<(), Reason> {
-        match decide(&self.state, &self.seen, &Settings::default(), NOW, question) {
+        match decide(&self.state, &self.seen, &settings(), NOW, question) {
             Decision::Granted(decision) => {
                 assert_eq!(decision.revision, self.state.revision());
                 Ok(())
@@ -120,8 +120,19 @@ fn min_available_is_asked_for_where_it_is_more_than_a_quorum() {
     assert_eq!(World::with(4, placement.clone()).restart(1), Ok(()));
     let few = Reason::TooFewVoters { remaining: 4, needed: 5 };
     assert_eq!(World::with(5, placement).restart(1), Err(few));
-    let single = Reason::TooFewVoters { remaining: 0, needed: 1 };
-    assert_eq!(World::with(0, vec![1]).restart(1), Err(single), "a single replica never goes");
+}
+
+#[test]
+fn a_single_replica_goes_only_for_a_restart_that_its_table_allows() {
+    let single = World::with(1, vec![1]);
+    assert_eq!(single.restart(1), Err(Reason::SingleReplicaTable));
+    let allowed = World::with(0, vec![1]);
+    assert_eq!(allowed.restart(1), Ok(()));
+    let never = Err(Reason::SingleReplicaTable);
+    assert_eq!(allowed.ask(DisruptionKind::Replace, &[1]), never, "its data would be gone");
+    let mut three = World::with(0, vec![1, 2, 3]);
+    three.leaderless();
+    assert!(three.restart(1).is_err(), "0 means nothing where there are more copies");
 }
 
 #[test]
@@ -195,7 +206,7 @@ fn stores_under_other_leases_count_as_down_also_when_the_lease_has_expired() {
     apply(&mut world.state, later, Op::AllocateIds(v1::AllocateIds { count: 1 })).expect("time passes");
     assert_eq!(world.restart(1), Err(Reason::UnderLease(3)));
     let question = Question { kind: DisruptionKind::Restart, stores: [3].into(), step: Step::Acquire };
-    let again = decide(&world.state, &world.seen, &Settings::default(), NOW, &question);
+    let again = decide(&world.state, &world.seen, &settings(), NOW, &question);
     let Decision::Denied(denial) = again else { panic!("granted twice") };
     assert_eq!(denial.refusal, "store 3 is under another disruption lease");
 }
@@ -240,13 +251,13 @@ fn a_leader_goes_before_its_store_stops_and_the_new_one_says_so_itself() {
     assert_eq!(world.answer(&stop), Err(Reason::LeaderStillHere(2)));
     let mut moved = healthy(&world.state, world.shard, 3, 99_400);
     moved.term = 8;
-    world.seen.leader_heard(world.shard, moved.clone(), &Settings::default());
+    world.seen.leader_heard(world.shard, moved.clone(), &settings());
     assert!(world.answer(&stop).is_err(), "said once");
     moved.at_ms = 99_900;
-    world.seen.leader_heard(world.shard, moved, &Settings::default());
+    world.seen.leader_heard(world.shard, moved, &settings());
     assert_eq!(world.answer(&stop), Ok(()));
     let late = LeaderReport { term: 7, ..healthy(&world.state, world.shard, 2, 99_950) };
-    world.seen.leader_heard(world.shard, late, &Settings::default());
+    world.seen.leader_heard(world.shard, late, &settings());
     assert_eq!(world.answer(&stop), Ok(()), "the old one is not believed");
 }
 
@@ -296,9 +307,9 @@ fn a_removal_needs_room_for_every_replica_and_no_replica_left_when_it_stops() {
     use DisruptionKind::Remove;
     let mut world = World::new();
     assert_eq!(world.ask(Remove, &[1]), Ok(()));
-    world.lead(2, |r| r.live_bytes = 451);
-    assert_eq!(world.ask(Remove, &[1]), Err(Reason::NoTarget), "500 free, 50 of them stay so");
-    world.lead(2, |r| r.live_bytes = 450);
+    world.lead(2, |r| r.live_bytes = 401);
+    assert_eq!(world.ask(Remove, &[1]), Err(Reason::NoTarget), "500 free, 100 of them stay so");
+    world.lead(2, |r| r.live_bytes = 400);
     assert_eq!(world.ask(Remove, &[1]), Ok(()));
     world.seen.store_heard(4, store_seen(99_600, false));
     world.seen.store_heard(5, StoreSeen { capacity_bytes: 0, ..store_seen(99_600, true) });
@@ -340,7 +351,7 @@ fn counting_pods_says_yes_where_the_gate_names_the_shard_that_would_be_lost() {
             lost.iter().for_each(|id| {
                 report.peers.insert(*id, Progress { match_index: 1, ack_ms_ago: 60_000 });
             });
-            seen.leader_heard(*shard, report, &Settings::default());
+            seen.leader_heard(*shard, report, &settings());
         }
     }
     for id in 1..=30 {
@@ -351,7 +362,7 @@ fn counting_pods_says_yes_where_the_gate_names_the_shard_that_would_be_lost() {
     let ask = |stores: &[u64]| {
         let stores = stores.iter().copied().collect();
         let question = Question { kind: DisruptionKind::Restart, stores, step: Step::Acquire };
-        decide(&state, &seen, &Settings::default(), NOW, &question)
+        decide(&state, &seen, &settings(), NOW, &question)
     };
     assert!(counting_pods(1));
     assert!(matches!(ask(&[1]), Decision::Granted(_)));
@@ -391,11 +402,11 @@ fn a_denial_names_ten_shards_counts_all_and_says_since_when() {
             if at_ms > 80_000 {
                 lagging(&mut report);
             }
-            seen.leader_heard(*shard, report, &Settings::default());
+            seen.leader_heard(*shard, report, &settings());
         }
     }
     let question = Question { kind: DisruptionKind::Restart, stores: [1].into(), step: Step::Acquire };
-    let Decision::Denied(denial) = decide(&state, &seen, &Settings::default(), NOW, &question) else {
+    let Decision::Denied(denial) = decide(&state, &seen, &settings(), NOW, &question) else {
         panic!("they lag")
     };
     assert_eq!((denial.blocking.len(), denial.blocking_count), (10, 12));

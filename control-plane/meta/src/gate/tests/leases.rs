@@ -192,14 +192,14 @@ fn a_store_is_proven_up_only_by_words_from_after_its_return() {
             let mut report = healthy(&state, shard, 2, at_ms);
             let first = *report.voters.first().expect("three");
             report.peers.insert(first, Progress { match_index, ack_ms_ago: 10 });
-            seen.leader_heard(shard, report, &Settings::default());
+            seen.leader_heard(shard, report, &settings());
         }
         seen.store_heard(1, store_seen(heard, serving));
         seen
     };
     let now = Now { monotonic_ms: 104_000, wall_ms: 904_000 };
     let proven = |seen: &Observations| {
-        matches!(proven_up(&state, seen, &Settings::default(), now, &lease), Decision::Granted(_))
+        matches!(proven_up(&state, seen, &settings(), now, &lease), Decision::Granted(_))
     };
     assert!(proven(&seen([102_100, 103_000], 5000, 103_000, true)));
     assert!(!proven(&seen([101_900, 103_000], 5000, 103_000, true)), "a report from before");
@@ -209,7 +209,7 @@ fn a_store_is_proven_up_only_by_words_from_after_its_return() {
     assert!(!proven(&Observations::new(50_000)));
     let restarted = Now { monotonic_ms: 1_500, wall_ms: 990_000 };
     let seen = seen([200, 1_200], 5000, 1_200, true);
-    let proof = proven_up(&state, &seen, &Settings::default(), restarted, &lease);
+    let proof = proven_up(&state, &seen, &settings(), restarted, &lease);
     assert!(matches!(proof, Decision::Granted(_)), "a decider that began later: {proof:?}");
 }
 

@@ -40,6 +40,11 @@ fn cluster(count: u64) -> State {
     state
 }
 
+/// Reports may be 5 s old here, so that worlds of one tick a second see late ones.
+fn settings() -> Settings {
+    Settings { fresh_ms: 5_000, ..Settings::default() }
+}
+
 /// A table with a shard on each of these sets of stores; the ids of its shards.
 fn table(state: &mut State, name: &str, min_available: u32, placements: &[Vec<u64>]) -> Vec<u64> {
     let replicas: usize = placements.iter().map(Vec::len).sum();

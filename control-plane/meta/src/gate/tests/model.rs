@@ -377,7 +377,7 @@ impl Model {
                 live_bytes: 1,
                 peers: config.stores.keys().filter(|id| **id != leader).map(peer).collect(),
             };
-            self.deciders[decider].seen.leader_heard(shard_id, report, &Settings::default());
+            self.deciders[decider].seen.leader_heard(shard_id, report, &settings());
         }
     }
 
@@ -386,7 +386,7 @@ impl Model {
     }
 
     fn judge(&self, decider: usize, question: &Question) -> Decision {
-        let settings = Settings::default();
+        let settings = settings();
         let Decider { seen, mirror, .. } = &self.deciders[decider];
         let mut gate = Gate::new(mirror, seen, &settings, self.now(), question);
         if let Broken::Rule(rule) = self.broken {
@@ -445,7 +445,7 @@ impl Model {
             },
             Phase::CatchingUp => {
                 let Decider { seen, mirror, .. } = &self.deciders[decider];
-                let decision = match proven_up(mirror, seen, &Settings::default(), self.now(), lease) {
+                let decision = match proven_up(mirror, seen, &settings(), self.now(), lease) {
                     Decision::Granted(decision) => decision,
                     Decision::Denied(_) if self.broken == Broken::Proof => {
                         v1::GateDecision { revision: mirror.revision(), at_ms: self.now_ms() }
@@ -546,6 +546,9 @@ impl Model {
                 continue;
             }
             let min_available = self.state.table(shard.table_id).map_or(0, |t| t.min_available as usize);
+            if lease.kind() == DisruptionKind::Restart && min_available == 0 && shard.replicas.len() == 1 {
+                continue; // Its owner lets it be away.
+            }
             if !configs.iter().any(|c| self.bears(c, lease, &gone, min_available)) {
                 self.wrong = Some(format!(
                     "tick {}: {:?} of {:?} (stop {stop}) with {gone:?} gone breaks shard {id}: {configs:?}",
