@@ -12,6 +12,7 @@
 //! Never: I/O, other crates of ours. To add a field: the struct in `table` or `store_cluster`, its
 //! rule in `check`, and whether it may change in `change`.
 
+mod advice;
 mod change;
 mod check;
 mod error;

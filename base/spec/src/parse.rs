@@ -1,6 +1,7 @@
 //! Text to objects. A file may hold several documents; each is read on its own, so that one error
 //! does not hide those of the next.
 
+use crate::advice::advised;
 use crate::tree::Tree;
 use crate::{Manifest, Object, Parsed, Problem, SpecError, StoreCluster, Table, Violation};
 use serde::Deserialize;
@@ -153,10 +154,10 @@ impl Document<'_> {
 fn problem(document: &Document<'_>, tree: Option<&Tree>, error: &serde_yaml::Error) -> Problem {
     let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let at = error.location().map(|l| (number(l.line()), number(l.column())));
-    let message = message_of(error);
-    let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    let words = message_of(error);
+    let unknown = words.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
     let path = at.zip(tree).map(|(at, tree)| tree.path_at(at, unknown)).unwrap_or_default();
-    Problem { at: at.map(|at| document.place(at)), path, message }
+    Problem { at: at.map(|at| document.place(at)), path, message: advised(&words) }
 }
 
 /// The library's first line without the place, which we print ourselves.

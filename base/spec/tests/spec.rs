@@ -106,6 +106,25 @@ fn broken_yaml_is_named_with_its_place() {
 }
 
 #[test]
+fn broken_yaml_is_told_what_to_do_about_it() {
+    let told = |spec: &str, place: &str, advice: &str| {
+        let text = refused(&table(spec));
+        assert!(text.starts_with(&format!("t.yaml:{place}: ")) && text.contains(advice), "{spec:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    };
+    told("  partitioning: {}\n  partitioning: {}\n", "6:3", "`partitioning` is written twice; keep one");
+    told("\tpartitioning: {}\n", "5:2", "; indent with spaces");
+    told("  partitioning:\n    type: hash\n   shards: 4\n", "7:4", "; indent the fields of one object alike");
+    told("  partitioning:\n    type: hash\n      shards: 4\n", "7:13", "; indent the fields of one object");
+    told("  partitioning:\n    type:hash\n    shards: 4\n", "7:11", "write a blank behind every `:`");
+    told("  partitioning: {splitKeys: [a, b}\n", "5:29", "; close every `{` and `[`");
+    told("  partitioning:\n    type: \"hash\n", "6:11", "unclosed quote; close it");
+    told("  partitioning: @hash\n", "5:17", "; put the text in quotes");
+    told("  partitioning: *x\n", "5:17", "; put text that begins with `*` in quotes");
+    told("  partitioning:\n    type hash\n", "6:5", "; write fields here, each as `name: value`");
+}
+
+#[test]
 fn every_rule_that_is_broken_is_listed_with_its_place() {
     let text = refused(&table(
         "  replication: {factor: 2, minAvailable: 3}\n  partitioning:\n    splitKeys: [b, a]\n  ttlSeconds: 0\n",
