@@ -150,7 +150,7 @@ impl Admin {
         call: impl Fn(AdminClient<rpc::AuthChannel>) -> BoxFuture<'static, Answered<T>>,
     ) -> Result<T> {
         let deadline = Instant::now() + self.timeout;
-        let mut last = Error::invalid("no endpoint given");
+        let mut last = None;
         let mut attempt: usize = 0;
         loop {
             let endpoint = &self.endpoints[attempt % self.endpoints.len()];
@@ -158,9 +158,7 @@ impl Admin {
                 .map_err(|e| Error::invalid(e.to_string()))?;
             let client = AdminClient::new(channel).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX);
             let error = match tokio::time::timeout_at(deadline, call(client)).await {
-                Err(_) => {
-                    return Err(Error::DeadlineExceeded { waited: self.timeout, last: last.to_string() });
-                }
+                Err(_) => return Err(self.out_of_time(attempt + 1, last.as_ref())),
                 Ok(Ok((None, answer))) => return Ok(answer),
                 Ok(Ok((Some(error), _))) => Error::from_wire(&error),
                 Ok(Err(status)) if status.code() == tonic::Code::Unavailable => Error::Unreachable {
@@ -173,11 +171,10 @@ impl Admin {
             if !matches!(error.kind(), undb_proto::ErrorKind::Retry | undb_proto::ErrorKind::Redirect) {
                 return Err(error);
             }
-            last = error;
             attempt += 1;
             // Nobody listening anywhere is told soon; a cluster in an election is waited for.
             if unreachable && attempt >= self.endpoints.len() * UNREACHABLE_ROUNDS_MAX {
-                let cause = match last {
+                let cause = match error {
                     Error::Unreachable { cause, .. } => cause,
                     other => other.to_string(),
                 };
@@ -186,10 +183,21 @@ impl Admin {
             let round = u32::try_from(attempt / self.endpoints.len()).unwrap_or(u32::MAX);
             let pause = crate::retry::backoff(round.saturating_add(4), rand::random());
             if Instant::now() + pause >= deadline {
-                return Err(last);
+                return Err(error);
             }
+            last = Some(error);
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// The time ended while an endpoint was asked, the `asked`-th.
+    fn out_of_time(&self, asked: usize, last: Option<&Error>) -> Error {
+        let tried = self.endpoints[..asked.min(self.endpoints.len())].join(", ");
+        let last = match last {
+            Some(error) => format!("tried {tried}; the last error: {error}"),
+            None => format!("tried {tried}; none has answered yet"),
+        };
+        Error::DeadlineExceeded { waited: self.timeout, last }
     }
 }
 
