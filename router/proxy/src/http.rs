@@ -6,7 +6,8 @@
 //! DELETE /v1/tables/{table}/kv/{key}
 //! GET    /v1/tables/{table}/scan?prefix=P&limit=N&values=true&cursor=C
 //! ```
-//! Keys are percent-encoded. Errors are JSON: {"code": "...", "message": "..."}.
+//! Keys are percent-encoded. Errors are JSON: {"code": "...", "message": "..."}. An address above 64 KiB
+//! never gets here: hyper answers it with an empty 414.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -27,13 +28,33 @@ use undb_types::VALUE_BYTES_MAX;
 const SCAN_LIMIT: u32 = 100;
 const SCAN_LIMIT_MAX: u32 = 10_000;
 
-/// The routes, to be served alone or merged into another router.
-pub fn router(client: Client, token: TokenCheck) -> Router {
-    Router::new()
+/// What an address that is not served is told.
+const SERVED: &str = "served are GET, PUT and DELETE of /v1/tables/TABLE/kv/KEY, GET of \
+    /v1/tables/TABLE/scan, and GET of /healthz, /readyz and /metrics";
+
+/// The routes beside those of `pages`, which need no token.
+pub fn router(client: Client, token: TokenCheck, pages: Router) -> Router {
+    let keys = Router::new()
         .route("/v1/tables/{table}/kv/{*key}", get(read).put(write).delete(remove))
         .route("/v1/tables/{table}/scan", get(scan))
         .with_state(client)
-        .layer(from_fn_with_state(token, authorize))
+        .layer(from_fn_with_state(token, authorize));
+    explained(keys.merge(pages))
+}
+
+/// With words for what no route takes.
+fn explained(router: Router) -> Router {
+    router.fallback(no_such_path).method_not_allowed_fallback(no_such_method)
+}
+
+// Not NOT_FOUND: that says that there is no such record.
+async fn no_such_path() -> Response {
+    problem(StatusCode::NOT_FOUND, "INVALID_ARGUMENT", &format!("there is nothing at this path; {SERVED}"))
+}
+
+async fn no_such_method() -> Response {
+    let message = format!("this path does not take this method; {SERVED}");
+    problem(StatusCode::METHOD_NOT_ALLOWED, "NOT_SUPPORTED", &message)
 }
 
 async fn authorize(State(token): State<TokenCheck>, request: Request, next: Next) -> Response {
@@ -187,4 +208,36 @@ async fn scan(
         .collect();
     let cursor = scan.cursor().map(|cursor| URL_SAFE_NO_PAD.encode(cursor));
     Ok(axum::Json(json!({"encoding": "base64", "records": records, "cursor": cursor})).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tower::ServiceExt;
+
+    async fn answer(method: &str, path: &str) -> (StatusCode, HeaderMap, serde_json::Value) {
+        let key = get(async || "value").put(async || "written");
+        let router = explained(Router::new().route("/v1/tables/{table}/kv/{*key}", key));
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).expect("valid");
+        let (head, body) = router.oneshot(request).await.expect("it always answers").into_parts();
+        let body = to_bytes(body, 10_000).await.expect("short");
+        (head.status, head.headers, serde_json::from_slice(&body).expect("JSON"))
+    }
+
+    #[tokio::test]
+    async fn a_path_that_is_not_served_is_told_which_are() {
+        let (status, _, body) = answer("GET", "/v1/tables/default/kv").await;
+        assert_eq!((status, &body["code"]), (StatusCode::NOT_FOUND, &json!("INVALID_ARGUMENT")));
+        let message = body["message"].as_str().expect("text");
+        assert!(message.contains("nothing at this path") && message.contains(SERVED), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_method_that_is_not_served_is_told_which_are() {
+        let (status, headers, body) = answer("POST", "/v1/tables/default/kv/k").await;
+        assert_eq!((status, &body["code"]), (StatusCode::METHOD_NOT_ALLOWED, &json!("NOT_SUPPORTED")));
+        assert_eq!(headers.get(header::ALLOW).expect("still there"), "GET,HEAD,PUT");
+        let message = body["message"].as_str().expect("text");
+        assert!(message.contains("this method") && message.contains(SERVED), "{message}");
+    }
 }

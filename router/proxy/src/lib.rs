@@ -77,7 +77,7 @@ pub async fn start(config: Config, readiness: Readiness, shutdown: Shutdown) -> 
         Arc::new(server::Shared::new(check.clone(), config.tables.clone(), config.connections_max, opener));
 
     let tasks = Tasks::new(shutdown.clone());
-    let router = admin::router(readiness).merge(http::router(client, check));
+    let router = http::router(client, check, admin::router(readiness));
     match tls {
         None => {
             tasks.spawn("proxy resp", server::serve(resp, shared, shutdown.clone()));
