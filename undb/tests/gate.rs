@@ -1,15 +1,13 @@
 //! The availability gate over a whole cluster: three real stores, stopped and started as an orchestrator
 //! does it.
 
-use std::path::Path;
-use std::time::Duration;
-use tokio::time::Instant;
+mod harness;
+
+use harness::store::{eventually, healthy, shutdown, start_store, stop};
 use undb_proto::v1::{self, DisruptionKind, DisruptionPhase as Phase};
-use undb_runtime::Shutdown;
 use undb_sdk::{Admin, Options};
 use undb_server::{control, embedded};
 
-const PATIENCE: Duration = Duration::from_secs(90);
 const TTL_MS: u64 = 60_000;
 
 struct Cluster {
@@ -18,21 +16,6 @@ struct Cluster {
     stores: Vec<Option<undb_store::Running>>,
     ids: Vec<u64>,
     dir: tempfile::TempDir,
-}
-
-fn shutdown() -> Shutdown {
-    Shutdown::new(Duration::from_secs(10))
-}
-
-async fn start_store(dir: &Path, api: &str) -> undb_store::Running {
-    let mut config = undb_store::Config::new(dir, vec![api.to_owned()]);
-    config.listen = "127.0.0.1:0".into();
-    config.heartbeat_ms = 200;
-    config.stop_deadline_ms = 5_000;
-    config.raft.heartbeat_ms = 200;
-    config.raft.election_min_ms = 1_000;
-    config.raft.election_max_ms = 2_000;
-    undb_store::start(config, shutdown()).await.expect("a store starts")
 }
 
 impl Cluster {
@@ -61,24 +44,13 @@ impl Cluster {
         }
         let admin = Admin::new(&Options::new([api])).expect("an address");
         let cluster = Self { control, admin, stores, ids, dir };
-        cluster.healthy().await;
+        healthy(&cluster.admin).await;
         cluster
-    }
-
-    async fn healthy(&self) -> v1::StatusResponse {
-        eventually("a healthy cluster", async || {
-            let status = self.admin.status().await.map_err(|e| e.to_string())?;
-            match status.healthy && status.tables > 0 && status.shards_available == status.shards {
-                true => Ok(status),
-                false => Err(format!("{:?}", status.problems)),
-            }
-        })
-        .await
     }
 
     /// Of the only shard.
     async fn leading(&self) -> usize {
-        let status = self.healthy().await;
+        let status = healthy(&self.admin).await;
         let led = status.stores.iter().find(|s| s.leaders > 0).and_then(|s| s.store.as_ref());
         let id = led.expect("a healthy table has a leader").store_id;
         self.ids.iter().position(|known| *known == id).expect("one of ours")
@@ -125,9 +97,7 @@ impl Cluster {
     }
 
     async fn stop_store(&mut self, store: usize) {
-        let running = self.stores[store].take().expect("it runs");
-        running.begin_stop();
-        running.join().await.expect("an orderly end");
+        stop(self.stores[store].take().expect("it runs")).await;
     }
 
     async fn start_store(&mut self, store: usize) {
@@ -143,17 +113,6 @@ impl Cluster {
             if answer.done { Ok(()) } else { Err(format!("{answer:?}")) }
         })
         .await;
-    }
-}
-
-async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match ask().await {
-            Ok(found) => return found,
-            Err(missing) if Instant::now() > deadline => panic!("{what}: {missing}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Runs the built binary, and `undb dev` on free ports in a temporary directory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod store;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
