@@ -5,18 +5,31 @@ use super::ledger::{Done, Ledger};
 use super::progress::Progress;
 use super::row::{Rejected, Row};
 use super::source::{Batch, Source};
+use super::stall::Stall;
 use super::window::{Met, SLOW, Window};
 use crate::exit::{Exit, Failure, Outcome};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use undb_runtime::{Backoff, Shutdown};
 use undb_sdk::{ErrorCode, Expiry, Key, Kind, PutOptions, Table};
 
-/// How long to go on trying while nobody answers.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How rows are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Writing {
+    /// After which records vanish.
+    pub ttl: Option<Duration>,
+    /// Most batches under way.
+    pub concurrency: u32,
+    /// How long to go on trying while no write goes through.
+    pub retry_for: Duration,
+}
+
+/// What the last attempt that failed ran into.
+type Trouble = RefCell<Option<String>>;
 
 /// How a load ended without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +48,15 @@ pub fn stop_on_signal() -> CancellationToken {
 pub async fn load(
     source: Source,
     table: &Table,
-    ttl: Option<Duration>,
-    concurrency: u32,
+    writing: Writing,
     ledger: &mut Ledger,
     progress: &Progress,
     stop: CancellationToken,
 ) -> Outcome<Ended> {
-    let expiry = ttl.map_or(Expiry::Never, Expiry::After);
     let mut batches = source.batches();
-    let mut window = Window::new(concurrency);
+    let mut window = Window::new(writing.concurrency);
+    let mut stall = Stall::new(writing.retry_for, Instant::now());
+    let trouble = Trouble::default();
     let mut under_way = FuturesUnordered::new();
     let mut busy_keys: HashSet<Key> = HashSet::new();
     let mut waiting: Option<Batch> = None;
@@ -61,7 +74,10 @@ pub async fn load(
             && let Some(batch) = waiting.take()
         {
             busy_keys.extend(batch.rows.iter().map(|r| r.key.clone()));
-            under_way.push(write(table, batch, expiry));
+            if under_way.is_empty() {
+                stall.over(Instant::now());
+            }
+            under_way.push(write(table, batch, writing, &trouble));
             continue;
         }
         let wants = ended.is_none() && waiting.is_none();
@@ -74,6 +90,8 @@ pub async fn load(
                 let Written { done, keys, met } = written?;
                 keys.iter().for_each(|key| { busy_keys.remove(key); });
                 window.ended(met);
+                stall.over(Instant::now());
+                trouble.take();
                 ledger.record(done)?;
                 progress.at(ledger.state().offset, ledger.state().rows, under_way.len());
             }
@@ -82,8 +100,21 @@ pub async fn load(
                 None => ended = Some(Ended::Complete),
             },
             () = stop.cancelled(), if ended.is_none() => {}
+            () = tokio::time::sleep_until(stall.next().into()), if !under_way.is_empty() => {
+                let now = Instant::now();
+                let last = trouble.borrow().clone();
+                if stall.is_too_long(now) {
+                    return Err(no_progress(writing, &last.unwrap_or_else(|| "nobody answers".into())));
+                }
+                progress.say(&stall.words(now, last.as_deref()));
+            }
         }
     }
+}
+
+fn no_progress(writing: Writing, last: &str) -> Failure {
+    let seconds = writing.retry_for.as_secs();
+    Failure::new(Exit::Unavailable, format!("no progress for {seconds}s: {last}"))
 }
 
 struct Written {
@@ -92,7 +123,8 @@ struct Written {
     met: Met,
 }
 
-async fn write(table: &Table, batch: Batch, expiry: Expiry) -> Outcome<Written> {
+async fn write(table: &Table, batch: Batch, writing: Writing, trouble: &Trouble) -> Outcome<Written> {
+    let expiry = writing.ttl.map_or(Expiry::Never, Expiry::After);
     let started = Instant::now();
     let mut left = last_of_each_key(batch.rows);
     let keys: Vec<Key> = left.iter().map(|row| row.key.clone()).collect();
@@ -128,12 +160,12 @@ async fn write(table: &Table, batch: Batch, expiry: Expiry) -> Outcome<Written> 
         }
         let Some(error) = last else { break };
         met = Met::Busy;
-        if started.elapsed() > PATIENCE {
-            return Err(Failure::new(
-                Exit::Unavailable,
-                format!("no progress for {}s: {error}", PATIENCE.as_secs()),
-            ));
+        let error = error.to_string();
+        // One shard may be away while batches without it go through.
+        if started.elapsed() > writing.retry_for {
+            return Err(no_progress(writing, &error));
         }
+        trouble.replace(Some(error));
         left = again;
         tokio::time::sleep(backoff.next_delay()).await;
     }

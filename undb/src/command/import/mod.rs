@@ -15,6 +15,7 @@ mod load;
 mod progress;
 mod row;
 mod source;
+mod stall;
 mod template;
 mod window;
 
@@ -24,6 +25,7 @@ use crate::connect::OnTable;
 use crate::exit::{Exit, Failure, Outcome};
 use checkpoint::{Checkpoint, Print};
 use ledger::Ledger;
+use load::Writing;
 use progress::Progress;
 use row::Mapping;
 use source::Source;
@@ -69,6 +71,9 @@ pub struct Args {
     /// Most batches under way at once; fewer when the stores are busy
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     concurrency: u32,
+    /// Give up when no write went through for this long; the same command then goes on there
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    retry_for: u64,
     /// Where to note how far it came [default: FILE.undb-checkpoint]
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
@@ -128,7 +133,12 @@ pub async fn run(args: Args) -> Outcome {
     let progress = Progress::new(source.total_bytes(), start.offset, start.rows, args.quiet);
     let mut ledger = Ledger::new(start, &args.file, checkpoint_path, rejected_path, print)?;
     let stop = load::stop_on_signal();
-    let ended = load::load(source, &table, args.ttl, args.concurrency, &mut ledger, &progress, stop).await;
+    let writing = Writing {
+        ttl: args.ttl,
+        concurrency: args.concurrency,
+        retry_for: Duration::from_secs(args.retry_for),
+    };
+    let ended = load::load(source, &table, writing, &mut ledger, &progress, stop).await;
     ledger.save(true)?;
     progress.finish();
     report(ended, &ledger, &progress)

@@ -54,6 +54,15 @@ impl Progress {
         }
     }
 
+    /// A line of words, beside the bar if there is one.
+    pub fn say(&self, words: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(words),
+            None if self.plain => eprintln!("{words}"),
+            None => {}
+        }
+    }
+
     fn plain_line(&self, offset: u64, rows: u64, rate: f64) {
         let elapsed_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
         if elapsed_ms < self.next_plain_ms.load(Ordering::Relaxed) {
