@@ -210,6 +210,9 @@ struct Gate<'a> {
     question: &'a Question,
     /// Stores of other leases.
     leased: BTreeSet<u64>,
+    /// What was said before says nothing about now. Before a stop that is all that was said before its lease
+    /// was granted: a voter that stood still already when it was asked for can not have spoken since.
+    fresh_ms: u64,
     #[cfg(test)]
     off: Option<Rule>,
 }
@@ -223,10 +226,11 @@ impl<'a> Gate<'a> {
         question: &'a Question,
     ) -> Self {
         let own = match question.step {
-            Step::Acquire => 0,
-            Step::Stop { lease_id } => lease_id,
+            Step::Acquire => None,
+            Step::Stop { lease_id } => state.disruption_lease(lease_id),
         };
-        let others = state.disruption_leases().filter(|l| l.lease_id != own);
+        let since_ms = own.map_or(u64::MAX, |l| now.wall_ms.saturating_sub(l.granted_at_ms));
+        let others = state.disruption_leases().filter(|l| Some(l.lease_id) != own.map(|l| l.lease_id));
         let leased = others.flat_map(|l| l.stores.iter().copied()).collect();
         Self {
             state,
@@ -235,6 +239,7 @@ impl<'a> Gate<'a> {
             now,
             question,
             leased,
+            fresh_ms: settings.fresh_ms.min(since_ms),
             #[cfg(test)]
             off: None,
         }
@@ -332,7 +337,7 @@ impl<'a> Gate<'a> {
 
     fn is_old(&self, at_ms: u64, age_ms: u64) -> bool {
         let age_ms = self.now.monotonic_ms.saturating_sub(at_ms).saturating_add(age_ms);
-        age_ms > self.settings.fresh_ms && self.applies(Rule::Fresh)
+        age_ms > self.fresh_ms && self.applies(Rule::Fresh)
     }
 }
 

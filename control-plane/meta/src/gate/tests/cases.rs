@@ -55,11 +55,16 @@ impl World {
         }
     }
 
+    /// Granted 10 s ago.
     fn lease(&mut self, kind: DisruptionKind, stores: &[u64]) -> v1::DisruptionLease {
+        self.lease_at(990_000, kind, stores)
+    }
+
+    fn lease_at(&mut self, now_ms: u64, kind: DisruptionKind, stores: &[u64]) -> v1::DisruptionLease {
         let question = Question { kind, stores: stores.iter().copied().collect(), step: Step::Acquire };
-        let decision = v1::GateDecision { revision: self.state.revision(), at_ms: 1_000_000 };
+        let decision = v1::GateDecision { revision: self.state.revision(), at_ms: now_ms };
         let op = acquire(&question, &format!("{stores:?}"), decision);
-        apply(&mut self.state, 1_000_000, op).expect("free").disruption_lease.expect("a lease")
+        apply(&mut self.state, now_ms, op).expect("free").disruption_lease.expect("a lease")
     }
 
     fn ask(&self, kind: DisruptionKind, stores: &[u64]) -> Result<(), Reason> {
@@ -241,6 +246,17 @@ fn both_halves_of_a_joint_configuration_keep_their_quorum() {
     assert_eq!(world.restart(1), Err(Reason::StoreDown(3)), "2 is of neither");
     world.seen.store_heard(4, store_seen(99_700, true));
     assert_eq!(world.restart(1), Err(Reason::StoreDown(3)), "2 and 4 are one of the new half only");
+}
+
+#[test]
+fn what_a_voter_said_before_the_lease_was_granted_lets_no_store_stop() {
+    let mut world = World::new();
+    let lease = world.lease_at(999_000, DisruptionKind::Restart, &[1]);
+    world.lead_at(2, [98_500, 99_050], |_| {});
+    assert_eq!(world.restart(3), Err(Reason::UnderLease(1)), "fresh enough to be asked");
+    assert!(world.answer(&Question::stop(&lease)).is_err(), "acknowledged 1050 ms ago, granted 1000 ms ago");
+    world.lead_at(2, [98_500, 99_150], |_| {});
+    assert_eq!(world.answer(&Question::stop(&lease)), Ok(()));
 }
 
 #[test]
