@@ -8,6 +8,7 @@
 pub mod apply;
 pub mod certs;
 pub mod cli;
+mod client;
 pub mod conditions;
 pub mod config;
 pub mod control;

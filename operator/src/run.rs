@@ -12,9 +12,9 @@ use crate::control::KubeConnector;
 use crate::ctx::Ctx;
 use crate::elector::{self, Elector, Leadership, Terms};
 use crate::error::{Error, Result};
-use crate::{control_plane, router, store_cluster, table, telemetry, webhook};
+use crate::{client, control_plane, router, store_cluster, table, telemetry, webhook};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, CustomResourceExt};
+use kube::{Api, Client, Config, CustomResourceExt};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -71,7 +71,8 @@ pub async fn run(options: Run) -> Result<End, Failure> {
     let _first_recorder = admin::install_metrics();
     let admin_listener = rpc::bind(&options.admin, "--admin").await?;
     let webhook_listener = rpc::bind(&options.webhook_listen, "--webhook-listen").await?;
-    let client = Client::try_default().await.map_err(|e| Failure::ApiServer(e.to_string()))?;
+    let config = Config::infer().await.map_err(|e| Failure::ApiServer(e.to_string()))?;
+    let client = client::of_one_attempt(config).map_err(|e| Failure::ApiServer(e.to_string()))?;
     let settings = options.settings();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
