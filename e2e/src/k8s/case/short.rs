@@ -11,7 +11,7 @@ use crate::k8s::{Client, LoadPod, LoadShape, Stage, state};
 use std::time::Duration;
 
 const CASE: &str = "k8s-short";
-const RATE: u32 = 40;
+const RATE: u32 = 25;
 const TABLE: &str = "short";
 const STEP_WAIT: Duration = Duration::from_secs(300);
 
