@@ -61,6 +61,8 @@ pub enum Case {
     K8sControl,
     /// Kubernetes: upgrade, uninstall, reinstall, delete everything
     K8sLifecycle,
+    /// Kubernetes: a user's everyday changes under load: pause, resources, labels, Router, cordon and drain, certificates, tables; only what must restart does
+    K8sChanges,
     /// Kubernetes: all of it in a few minutes
     K8sShort,
 }
@@ -87,6 +89,7 @@ impl Case {
             Case::K8sOperator => k8s::operator::run(run).await,
             Case::K8sControl => k8s::control::run(run).await,
             Case::K8sLifecycle => k8s::lifecycle::run(run).await,
+            Case::K8sChanges => k8s::changes::run(run).await,
             Case::K8sShort => k8s::short::run(run).await,
         }
     }

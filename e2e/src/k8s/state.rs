@@ -38,11 +38,15 @@ pub fn blocked(object: &Value) -> Vec<String> {
     all.iter().map(text).collect()
 }
 
+/// Its status is about the spec that is there now.
+pub fn is_observed(object: &Value) -> bool {
+    object["status"]["observedGeneration"].as_i64() == object["metadata"]["generation"].as_i64()
+}
+
 /// Ready about the spec that is there now, and nothing in progress.
 pub fn is_settled(object: &Value) -> bool {
-    let observed = object["status"]["observedGeneration"].as_i64();
     let is = |kind: &str, wanted: &[Option<&str>]| wanted.contains(&condition(object, kind));
-    observed == object["metadata"]["generation"].as_i64()
+    is_observed(object)
         && is("Ready", &[Some("True")])
         && is("Reconciling", &[None, Some("False")])
         && is("Stalled", &[None, Some("False")])

@@ -1,5 +1,6 @@
 //! The cases, in the order in which they are run; each can run alone.
 
+pub mod changes;
 pub mod control;
 pub mod data;
 pub mod gate;
@@ -15,6 +16,7 @@ use super::{LoadPod, LoadShape, Stage, objects, state};
 use crate::case::Failure;
 use crate::harness::Result;
 use crate::load::report::Verdict;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Of the tables that a load writes.
@@ -75,8 +77,14 @@ fn first(nodes: Vec<String>) -> Result<String, Failure> {
     nodes.into_iter().next().ok_or_else(|| found("the cluster has no node"))
 }
 
-/// What identifies the run of each store's Pod: UID and restarts.
-async fn runs(stage: &Stage, stores: &str) -> Result<BTreeMap<String, (String, u64)>> {
-    let pods = stage.store_pods(stores).await?;
-    Ok(pods.iter().map(|pod| (state::name(pod), (state::uid(pod), state::restarts(pod)))).collect())
+/// What identifies the run of each Pod: UID and restarts.
+type Runs = BTreeMap<String, (String, u64)>;
+
+/// The runs of the Pods of a StoreCluster.
+async fn runs(stage: &Stage, stores: &str) -> Result<Runs> {
+    Ok(runs_of(&stage.store_pods(stores).await?))
+}
+
+fn runs_of(pods: &[Value]) -> Runs {
+    pods.iter().map(|pod| (state::name(pod), (state::uid(pod), state::restarts(pod)))).collect()
 }
