@@ -187,13 +187,15 @@ pub async fn run(mut command: Command, input: Option<&str>, wait: Duration) -> R
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(HarnessError::io(what()))?;
-    let work = async {
-        if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
+    let pipe = child.stdin.take();
+    let feed = async {
+        if let (Some(text), Some(mut pipe)) = (input, pipe) {
             // A program that reads nothing says itself what is wrong.
             let _ = pipe.write_all(text.as_bytes()).await;
         }
-        child.wait_with_output().await
     };
+    // At the same time: one that answers while it reads would wait for its reader, and we for ours.
+    let work = async { tokio::join!(feed, child.wait_with_output()).1 };
     let Ok(output) = tokio::time::timeout(wait, work).await else {
         return Ok(Ended {
             ok: false,
@@ -212,4 +214,17 @@ pub fn must(program: &str, args: &[&str], ended: Ended) -> Result<String> {
         return Ok(ended.out);
     }
     Err(HarnessError::Other(format!("{program} {}: {}", args.join(" "), ended.text().trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_answers_while_it_reads_is_fed_and_read_to_its_end() {
+        let more_than_a_pipe_holds = "a line\n".repeat(200_000);
+        let ended = run(Command::new("cat"), Some(&more_than_a_pipe_holds), Duration::from_secs(60));
+        let ended = ended.await.expect("it runs");
+        assert!(ended.ok && ended.out == more_than_a_pipe_holds, "{}", ended.err);
+    }
 }
