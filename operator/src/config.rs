@@ -91,7 +91,7 @@ pub fn meta(place: &Place<'_>, cluster_id: &str) -> String {
 /// A member of cluster control.
 pub fn control(place: &Place<'_>, tuning: &Tuning) -> String {
     let service = names::service_name(place.control_plane, Role::Control);
-    let mut decides = json!({ "stores_expected": 3, "share_default_stores": true });
+    let mut decides = json!({ "stores_expected": 3 });
     let milliseconds = |seconds: Option<u32>| seconds.map(|s| u64::from(s) * 1000);
     set(&mut decides, "disconnected_ms", milliseconds(tuning.disconnected_seconds));
     set(&mut decides, "down_ms", milliseconds(tuning.down_seconds));
