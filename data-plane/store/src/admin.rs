@@ -163,7 +163,7 @@ impl Store {
         self.mark_started(replica).await
     }
 
-    /// From here an empty log is a fault.
+    /// From here an empty log is a fault. Only under `changing`.
     pub(crate) async fn mark_started(&self, replica: &Arc<Replica>) -> Outcome {
         let descriptor = {
             let mut descriptor = replica.descriptor.lock();

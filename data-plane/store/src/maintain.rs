@@ -131,16 +131,26 @@ impl Store {
             replica.set_retry(full);
             return self.quarantine(replica, why);
         }
+        self.note_started(replica).await;
+        self.purge(replica, &open, &status).await;
+        if status.is_leader && !self.is_stopping() {
+            self.sweep(replica, &open).await;
+        }
+    }
+
+    /// Writes down that a replica has begun, which its creation does where it is not cut off. A replica that
+    /// is being created or destroyed is left to who does that: two writers of one descriptor get in each
+    /// other's way, and a tombstone would be overwritten.
+    async fn note_started(&self, replica: &Arc<Replica>) {
+        let Ok(_one_at_a_time) = self.changing.try_lock() else { return };
+        let is_here = self.replica(replica.id.shard.0).is_some_and(|there| Arc::ptr_eq(&there, replica));
         let state = replica.descriptor.lock().state;
-        if state == ReplicaState::Created
+        if is_here
+            && state == ReplicaState::Created
             && !log_is_empty(&self.log, replica.id)
             && let Err(error) = self.mark_started(replica).await
         {
             tracing::warn!(group = %replica.id, error = error.message, "descriptor not written");
-        }
-        self.purge(replica, &open, &status).await;
-        if status.is_leader && !self.is_stopping() {
-            self.sweep(replica, &open).await;
         }
     }
 
