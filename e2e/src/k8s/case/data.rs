@@ -38,7 +38,8 @@ async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
     let rows = stage.steps.step("convert", piped(stage, &client, &convert, index)).await?;
     let count = rows.lines().count();
     let key = "{package}/{version}/{architecture}";
-    let import = ["/undb", "import", "--quiet", "--table", TABLE, "--key", key, "--value", "stanza", "-"];
+    let columns = ["--format", "jsonl", "--key", key, "--value", "stanza", "-"];
+    let import = [&["/undb", "import", "--quiet", "--table", TABLE][..], &columns].concat();
     let began = std::time::Instant::now();
     stage.steps.step("import", piped(stage, &client, &import, &rows)).await?;
     let rate = count as f64 / began.elapsed().as_secs_f64();
