@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use undb_sdk::{Client, Options, ScanOptions, Table};
+use undb_sdk::{Client, Options, ScanOptions, Table, TlsFiles};
 
 /// Stanzas of a Packages file as JSON lines, and a table compared with them.
 #[derive(Parser)]
@@ -46,6 +46,12 @@ enum Command {
         /// The token, if the cluster asks for one.
         #[arg(long, env = "UNDB_TOKEN", hide_env_values = true)]
         token: Option<String>,
+        /// File that holds the token.
+        #[arg(long, env = "UNDB_TOKEN_FILE")]
+        token_file: Option<PathBuf>,
+        /// Certificates that the cluster's are signed by: the connection is TLS.
+        #[arg(long, env = "UNDB_CA_FILE")]
+        ca_file: Option<PathBuf>,
         /// Prefix scans.
         #[arg(long, default_value_t = 200)]
         scans: usize,
@@ -61,8 +67,10 @@ type Failed = Box<dyn std::error::Error>;
 async fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Convert { file, part } => convert(&file, part),
-        Command::Verify { file, part, table, endpoint, token, scans, seed } => {
-            let options = Options::new(endpoint).token(token);
+        Command::Verify { file, part, table, endpoint, token, token_file, ca_file, scans, seed } => {
+            let token = token.or_else(|| Some(std::fs::read_to_string(token_file?).ok()?.trim().to_owned()));
+            let tls = ca_file.map(|ca_file| TlsFiles { ca_file, cert_file: None, key_file: None }.into());
+            let options = Options::new(endpoint).token(token).tls(tls);
             verify(&file, part, &table, options, scans, seed).await
         }
     };
