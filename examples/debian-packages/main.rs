@@ -68,10 +68,14 @@ async fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Convert { file, part } => convert(&file, part),
         Command::Verify { file, part, table, endpoint, token, token_file, ca_file, scans, seed } => {
-            let token = token.or_else(|| Some(std::fs::read_to_string(token_file?).ok()?.trim().to_owned()));
             let tls = ca_file.map(|ca_file| TlsFiles { ca_file, cert_file: None, key_file: None }.into());
-            let options = Options::new(endpoint).token(token).tls(tls);
-            verify(&file, part, &table, options, scans, seed).await
+            let options = Options::new(endpoint).tls(tls);
+            match token_file.map(undb_runtime::read_token_file).transpose() {
+                Ok(of_file) => {
+                    verify(&file, part, &table, options.token(token.or(of_file)), scans, seed).await
+                }
+                Err(error) => Err(error.into()),
+            }
         }
     };
     match result {

@@ -118,9 +118,9 @@ impl Gate<'_> {
             return Ok(());
         }
         // Who is out for another reason than this question explains most; else there are too few at all.
-        let few = match half.len() {
-            1 => Reason::SingleReplicaTable,
-            _ => Reason::TooFewVoters { remaining, needed },
+        let few = match table.is_some_and(|t| t.replication == 1) {
+            true => Reason::SingleReplicaTable,
+            false => Reason::TooFewVoters { remaining, needed },
         };
         Err(first.unwrap_or((few, None)))
     }
@@ -194,10 +194,10 @@ impl Gate<'_> {
     /// which only a table of one copy can have.
     fn may_be_away(&self, record: &v1::ShardRecord) -> bool {
         let shard = shard_of(record);
-        let single = self.state.table(shard.table_id).is_some_and(|t| t.replication == 1);
-        let agreed = self.state.table(shard.table_id).is_some_and(|t| t.min_available == 0);
+        let agreed =
+            self.state.table(shard.table_id).is_some_and(|t| t.replication == 1 && t.min_available == 0);
         let settled = matches!(&shard.replicas[..], [only] if only.role() == Role::Voter);
-        single && agreed && settled && !record.bootstrapping
+        agreed && settled && !record.bootstrapping
     }
 
     /// Known to take part in nothing.

@@ -17,9 +17,7 @@ const WAIT: Duration = Duration::from_secs(1800);
 
 /// Runs the case.
 pub async fn run(run: Run) -> Result<String, Failure> {
-    let stage = Stage::prepare(CASE).await?;
-    let result = play(&stage, run).await;
-    stage.finish(result).await
+    super::played(CASE, run, play).await
 }
 
 async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {

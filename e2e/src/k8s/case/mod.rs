@@ -13,7 +13,7 @@ pub mod operator;
 pub mod short;
 
 use super::{LoadPod, LoadShape, Stage, objects, state};
-use crate::case::Failure;
+use crate::case::{Failure, Run};
 use crate::harness::Result;
 use crate::load::report::Verdict;
 use serde_json::Value;
@@ -44,6 +44,17 @@ async fn start_load(stage: &Stage, rate: u32, seed: u64) -> Result<(LoadPod, Str
 /// UNDB_E2E_RATE, or the case's own: a machine that compiles beside it bears less.
 fn rate_or(own: u32) -> u32 {
     std::env::var("UNDB_E2E_RATE").ok().and_then(|text| text.parse().ok()).unwrap_or(own)
+}
+
+/// Plays on an installation that is ready; of a failure, what tells why is kept.
+async fn played(
+    case: &'static str,
+    run: Run,
+    play: impl AsyncFnOnce(&Stage, Run) -> Result<String, Failure>,
+) -> Result<String, Failure> {
+    let stage = Stage::prepare(case).await?;
+    let result = play(&stage, run).await;
+    stage.finish(result).await
 }
 
 /// The end of a load: its table of phases is printed, what is wrong is a find; the answer is the figure.

@@ -26,9 +26,7 @@ const PAST_LEASE: Duration = Duration::from_secs(30);
 
 /// Runs the case.
 pub async fn run(run: Run) -> Result<String, Failure> {
-    let stage = Stage::prepare(CASE).await?;
-    let result = play(&stage, run).await;
-    stage.finish(result).await
+    super::played(CASE, run, play).await
 }
 
 async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
