@@ -5,6 +5,7 @@ mod support;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::time::Duration;
 use support::engine_home::EngineHome;
 use support::model::Model;
 use support::world::{Home, MemHome, World};
@@ -429,6 +430,36 @@ fn a_damaged_snapshot_changes_nothing(w: &mut World) {
     w.check();
 }
 
+/// The chunks come as slowly as a network: whoever waited for the install would wait for the peer, and a process
+/// whose every thread waits receives no more chunks.
+fn nobody_waits_for_a_snapshot_that_is_on_its_way(w: &mut World) {
+    w.write(NOW, put("a", "old"));
+    let mut other = World::new(Box::new(MemHome::default()));
+    (0..50).for_each(|i| drop(other.write(NOW, Mutation::put(format!("k{i}"), vec![i; 50]))));
+    let mut snapshot = other.shard().snapshot().expect("snapshot");
+    let (log_id, shard) = (snapshot.log_id(), w.shard());
+    let before = shard.stats();
+    let used = || {
+        shard.maintain().and_then(|_| shard.flush()).and_then(|_| shard.snapshot()).expect("as at any time");
+        (shard.stats(), shard.durable() == shard.applied().log_id)
+    };
+    let installed = std::thread::scope(|threads| {
+        let mut chunks = std::iter::from_fn(|| snapshot.next_chunk(200).expect("chunk")).map(|chunk| {
+            let (tell, told) = std::sync::mpsc::channel();
+            threads.spawn(move || tell.send(used()));
+            match told.recv_timeout(Duration::from_secs(30)) {
+                Ok(seen) if seen == (before, true) => Ok(chunk),
+                Ok(seen) => Err(std::io::Error::other(format!("{seen:?} in the middle of an install"))),
+                Err(_) => Err(std::io::Error::other("a user of the shard waits for the install")),
+            }
+        });
+        shard.install(log_id, Bytes::new(), &mut chunks)
+    });
+    installed.expect("installs");
+    assert_eq!(w.contents(NOW, false, 1000), other.contents(NOW, false, 1000));
+    w.check();
+}
+
 fn random_mutation(rng: &mut StdRng, now_ms: u64, version: u64) -> Mutation {
     let key = format!("k{}", rng.random_range(0..24));
     let sizes = [0, 1, 2, 40, 600, 3000];
@@ -579,6 +610,7 @@ suite![
     scans_page_in_both_directions,
     entries_come_once_and_in_order,
     a_damaged_snapshot_changes_nothing,
+    nobody_waits_for_a_snapshot_that_is_on_its_way,
 ];
 
 fn home(kind: EngineKind, threshold: u32) -> Box<dyn Home> {

@@ -96,8 +96,11 @@ pub struct Shard {
     now_ms: AtomicU64,
     /// Bytes of keys and values written since this was opened.
     written_bytes: AtomicU64,
-    /// Held by the one writer for a whole apply or install. Rank: before every lock of the tree.
+    /// Held by the one writer for a whole apply or install, which may last as long as a network does: nobody
+    /// else takes it. Rank: before every lock of the tree.
     inner: Mutex<Inner>,
+    /// As of the last apply or install. Leaf lock, held for a copy.
+    stats: Mutex<ShardStats>,
 }
 
 struct Inner {
@@ -112,7 +115,9 @@ impl Shard {
     pub fn open(tree: Arc<dyn Tree>, options: ShardOptions) -> Result<Shard> {
         let inner = Inner::load(tree.as_ref())?;
         let now_ms = AtomicU64::new(inner.state.now_ms);
-        Ok(Shard { tree, options, now_ms, written_bytes: AtomicU64::new(0), inner: Mutex::new(inner) })
+        let stats = Mutex::new(inner.stats());
+        let written_bytes = AtomicU64::new(0);
+        Ok(Shard { tree, options, now_ms, written_bytes, inner: Mutex::new(inner), stats })
     }
 
     /// Applies a committed entry; answers the encoded outcomes of its commands. Entries come in order:
@@ -133,15 +138,21 @@ impl Shard {
             }
         }
         let result = self.apply_next(&mut inner, applied, entry);
-        match &result {
-            Ok(_) => self.now_ms.store(inner.state.now_ms, Ordering::Release),
+        if let Err(e) = &result {
             // The memory is ahead of the tree now; what the tree holds is the truth.
-            Err(e) => match Inner::load(self.tree.as_ref()) {
+            match Inner::load(self.tree.as_ref()) {
                 Ok(loaded) => *inner = loaded,
                 Err(_) => inner.poisoned = Some(e.to_string()),
-            },
+            }
         }
+        self.publish(&inner);
         result
+    }
+
+    /// Shows readers what is reflected now.
+    fn publish(&self, inner: &Inner) {
+        self.now_ms.store(inner.state.now_ms, Ordering::Release);
+        *self.stats.lock() = inner.stats();
     }
 
     fn apply_next(&self, inner: &mut Inner, applied: Applied, entry: AppliedEntry) -> Result<Bytes> {
@@ -217,11 +228,9 @@ impl Shard {
         &self.tree
     }
 
-    /// Counts.
+    /// Counts. Never waits for an apply or an install.
     pub fn stats(&self) -> ShardStats {
-        let inner = self.inner.lock();
-        let State { now_ms, keys, bytes, timed_keys, .. } = inner.state;
-        ShardStats { keys, bytes, timed_keys, now_ms, clients: inner.clients.len() as u64 }
+        *self.stats.lock()
     }
 }
 
@@ -230,6 +239,11 @@ impl Inner {
         let state = State::decode(&tree.applied().state)?;
         let clients = Clients::load(tree)?;
         Ok(Inner { state, clients, poisoned: None })
+    }
+
+    fn stats(&self) -> ShardStats {
+        let State { now_ms, keys, bytes, timed_keys, .. } = self.state;
+        ShardStats { keys, bytes, timed_keys, now_ms, clients: self.clients.len() as u64 }
     }
 }
 

@@ -18,7 +18,6 @@ use bytes::{BufMut, Bytes};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use undb_types::LogId;
 
 /// The version of the chunk format that this build writes, and the newest that it reads.
@@ -149,7 +148,7 @@ impl Shard {
                 return Err(e);
             }
         }
-        self.now_ms.store(inner.state.now_ms, Ordering::Release);
+        self.publish(&inner);
         Ok(())
     }
 }

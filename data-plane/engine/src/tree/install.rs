@@ -24,8 +24,6 @@ pub(super) fn install(
 ) -> Result<()> {
     tree.check_usable()?;
     let shared = &tree.shared;
-    // IMPORTANT: held throughout, so that no flush of the old generation reports a P that the switch takes back.
-    let mut flushing = tree.flushing.lock();
     let generation = shared.next_generation();
     let dir = shared.tree_dir(tree.group, generation);
     super::create_tree_dir(&*shared.fs, &dir)?;
@@ -33,6 +31,9 @@ pub(super) fn install(
     let built = build.add_all(items).and_then(|()| build.finish(applied.clone()));
     let data_ids: Vec<u64> = build.files.iter().map(|(id, _)| *id).collect();
     let Build { index, writer, files, .. } = build;
+    // IMPORTANT: not before, since items come as slowly as a network, and flushes, maintenance and snapshots wait
+    // for it; and over the whole switch, so that no flush of the old generation ends in the new one.
+    let mut flushing = tree.flushing.lock();
     let switched = built.and_then(|()| {
         shared.commit_data(&files, |manifest| {
             if let Some(record) = manifest.trees.get_mut(&tree.group) {
