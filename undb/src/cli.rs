@@ -2,7 +2,7 @@
 
 use crate::command::{
     apply, bench, cordon, delete, describe, dev, drain, explain, get, import, inspect, kv, move_replica,
-    remove, run, status, undelete, unsupported,
+    remove, resp, run, status, undelete, unsupported,
 };
 use clap::{Parser, Subcommand};
 
@@ -44,6 +44,7 @@ pub enum Command {
     Remove(remove::Args),
     Move(move_replica::Args),
     Kv(kv::Args),
+    Resp(resp::Args),
     Import(Box<import::Args>),
     Bench(bench::Args),
     Inspect(inspect::Args),

@@ -14,6 +14,7 @@ fn a_cluster_is_used_restarted_and_inspected() {
     assert!(dev.ready.contains("kv put") && dev.ready.contains("redis-cli"), "{}", dev.ready);
 
     records(&dev);
+    one_redis_command(&dev);
     objects(&dev);
     import(&dev, dir.path());
     in_use(&data);
@@ -78,6 +79,19 @@ fn records(dev: &Dev) {
     assert_eq!(dev.run(&["kv", "del", "binary"]).code, 0);
     assert_eq!(dev.run(&["kv", "del", "binary"]).code, 1);
     assert_eq!(dev.run(&["kv", "get", "x", "--table", "nothing"]).code, 5);
+}
+
+fn one_redis_command(dev: &Dev) {
+    let resp = |args: &[&str]| undb(&[&["resp", "--proxy", &dev.resp][..], args].concat());
+    assert_eq!(resp(&["SET", "over-resp", "-1"]).text(), "OK\n");
+    assert_eq!(resp(&["--table", "default", "GET", "over-resp"]).text(), "-1\n");
+    assert_eq!(dev.good(&["kv", "get", "over-resp"]), "-1");
+    let absent = resp(&["GET", "nothing"]);
+    assert_eq!((absent.code, absent.stdout.len()), (1, 0), "{}", absent.stderr);
+    let refused = resp(&["NOSUCH"]);
+    assert!(refused.code == 6 && refused.stderr.contains("unknown command"), "{}", refused.stderr);
+    let elsewhere = undb(&["resp", "--proxy", "127.0.0.1:1", "--timeout", "0.5", "PING"]);
+    assert!(elsewhere.code == 3 && elsewhere.stderr.contains("--proxy"), "{}", elsewhere.stderr);
 }
 
 fn objects(dev: &Dev) {
@@ -156,5 +170,10 @@ fn only_the_right_token_gets_in() {
     assert_eq!(dev.run(&["status", "--token-file", &wrong]).code, 4);
     assert_eq!(dev.good(&["kv", "put", "a", "b", "--token-file", &token]), "");
     assert_eq!(dev.good(&["kv", "get", "a", "--token-file", &token]), "b");
+    let resp = |token: &[&str]| undb(&[&["resp", "--proxy", &dev.resp][..], token, &["GET", "a"]].concat());
+    assert_eq!(resp(&["--token-file", &token]).text(), "b\n");
+    for denied in [resp(&[]), resp(&["--token-file", &wrong])] {
+        assert!(denied.code == 4 && denied.stderr.contains("--token-file"), "{}", denied.stderr);
+    }
     dev.stop();
 }

@@ -242,6 +242,10 @@ fn from_the_command_line(cluster: &Cluster) {
     let ran = cluster.undb(&["kv", "get", "greeting"], &[]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("speaks TLS") && ran.stderr.contains("--ca-file FILE"), "{}", ran.stderr);
+    let (proxy, token) = (cluster.at(5), cluster.file("token"));
+    let resp = ["resp", "--proxy", &proxy, "--token-file", &token, "--ca-file", &ca_file, "GET", "greeting"];
+    let ran = undb(&resp);
+    assert_eq!((ran.code, ran.text().as_str()), (0, "hello\n"), "{}", ran.stderr);
     let ran = cluster.undb(&["kv", "get", "greeting"], &["--cert-file", &ca_file]);
     assert!(ran.code == 2 && ran.stderr.contains("give --ca-file FILE too"), "{}", ran.stderr);
 }

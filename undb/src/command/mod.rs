@@ -15,6 +15,7 @@ pub mod inspect;
 pub mod kv;
 pub mod move_replica;
 pub mod remove;
+pub mod resp;
 pub mod run;
 pub mod status;
 pub mod store_action;
@@ -42,6 +43,7 @@ pub async fn run(command: Command) -> Outcome {
         Command::Remove(args) => remove::run(args).await,
         Command::Move(args) => move_replica::run(args).await,
         Command::Kv(args) => kv::run(args).await,
+        Command::Resp(args) => resp::run(args).await,
         Command::Import(args) => import::run(*args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Inspect(args) => inspect::run(args),

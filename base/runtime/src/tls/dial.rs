@@ -27,6 +27,23 @@ pub enum DialError {
     Tls { address: String, problem: String },
 }
 
+/// Who sends the first bytes after the handshake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    Client,
+    Server,
+}
+
+/// One connection to HOST:PORT for a protocol in which the client speaks first.
+pub async fn connect(address: &str, tls: &Tls) -> Result<TlsStream<TcpStream>, DialError> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let Some(dialer) = Dialer::new(address, host, tls.clone()) else {
+        let problem = format!("`{host}` is neither a DNS name nor an IP address");
+        return Err(DialError::Tls { address: address.to_owned(), problem });
+    };
+    dialer.dial(First::Client).await
+}
+
 /// Connects to one address, with the newest certificates each time.
 #[derive(Clone)]
 pub(crate) struct Dialer {
@@ -45,7 +62,7 @@ impl Dialer {
         Some(Self { address: address.to_owned(), name, tls })
     }
 
-    async fn dial(self) -> Result<TokioIo<TlsStream<TcpStream>>, DialError> {
+    async fn dial(self, speaks_first: First) -> Result<TlsStream<TcpStream>, DialError> {
         let Self { address, name, tls } = self;
         let stream = match TcpStream::connect(&address).await {
             Ok(stream) => stream,
@@ -54,13 +71,10 @@ impl Dialer {
         let _ = stream.set_nodelay(true);
         let connector = TlsConnector::from(tls.now().client.clone());
         let connected = match connector.connect(name, stream).await {
-            Ok(stream) => heard(stream).await,
-            Err(error) => Err(error),
+            Ok(stream) if speaks_first == First::Server => heard(stream).await,
+            connected => connected,
         };
-        match connected {
-            Ok(stream) => Ok(TokioIo::new(stream)),
-            Err(error) => Err(DialError::Tls { problem: problem(&error), address }),
-        }
+        connected.map_err(|error| DialError::Tls { problem: problem(&error), address })
     }
 }
 
@@ -74,7 +88,8 @@ impl tower::Service<axum::http::Uri> for Dialer {
     }
 
     fn call(&mut self, _: axum::http::Uri) -> Self::Future {
-        Box::pin(self.clone().dial())
+        let dialer = self.clone();
+        Box::pin(async move { dialer.dial(First::Server).await.map(TokioIo::new) })
     }
 }
 

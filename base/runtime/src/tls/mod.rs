@@ -19,6 +19,7 @@ mod plain;
 mod validity;
 
 pub(crate) use dial::Dialer;
+pub use dial::{DialError, connect};
 pub use listen::{Peer, Speaks, TlsListener, TlsStream};
 
 use crate::RuntimeError;
