@@ -24,8 +24,9 @@ pub async fn everything(kube: &Kube, case: &str) -> Result<PathBuf> {
     for (name, args) in all {
         write(&dir, name, kube.try_kubectl(args).await.map(|ended| ended.text())).await?;
     }
-    let names = kube.try_kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"]).await?;
-    for pod in names.out.split_whitespace() {
+    let names = kube.try_kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"]).await;
+    let names = names.map(|ended| ended.out).unwrap_or_default();
+    for pod in names.split_whitespace() {
         for (suffix, flag) in [("log", "--previous=false"), ("previous.log", "--previous=true")] {
             let log = kube.try_kubectl(&["logs", pod, "--all-containers", "--timestamps", flag]).await;
             if flag.ends_with("true") && log.as_ref().is_ok_and(|ended| !ended.ok) {

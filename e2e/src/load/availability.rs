@@ -75,12 +75,15 @@ pub struct Unavailable {
 #[derive(Default)]
 pub struct Availability {
     shards: BTreeMap<u64, Shard>,
+    /// When each store last answered.
+    answered: BTreeMap<u64, Duration>,
 }
 
 impl Availability {
     /// A store's answer. `now`: of the sampler's clock.
     pub fn observe(&mut self, now: Duration, reports: Vec<Report>) {
         for report in reports {
+            self.answered.insert(report.store, now);
             let shard = self.shards.entry(report.shard).or_default();
             let voters = report.voter_ids();
             // Of the newest term the leader says who votes; until one is known, anybody.
@@ -95,11 +98,16 @@ impl Availability {
         }
     }
 
-    /// Forgets shards of which nobody has spoken for a long time: their table was deleted.
+    /// Forgets shards of deleted tables: every store with a voter has answered since and names none of them, or
+    /// nobody has spoken of it for a long time. One voter that is still named keeps the shard.
     pub fn forget(&mut self, now: Duration, after: Duration) {
+        let answered = &self.answered;
         self.shards.retain(|_, shard| {
             shard.replicas.retain(|id, seen| shard.voters.contains(id) || now < seen.at + SILENT * 10);
-            shard.replicas.values().any(|seen| now < seen.at + after)
+            let is_dropped = |seen: &Seen| answered.get(&seen.store).is_some_and(|at| seen.at < *at);
+            let is_dropped = |id| shard.replicas.get(id).is_some_and(is_dropped);
+            let is_deleted = !shard.voters.is_empty() && shard.voters.iter().all(is_dropped);
+            !is_deleted && shard.replicas.values().any(|seen| now < seen.at + after)
         });
     }
 
@@ -204,5 +212,26 @@ mod tests {
         assert_eq!(all.without_quorum(at(30_000)), vec![1]);
         all.forget(at(60_000), Duration::from_secs(60));
         assert_eq!(all.shards(), 0);
+    }
+
+    #[test]
+    fn a_shard_that_every_answering_store_has_dropped_is_forgotten_at_once() {
+        let of = |shard: u64, replica: u64| Report { shard, ..report(replica, 10) };
+        let mut all = Availability::default();
+        all.observe(at(0), (1..=3).flat_map(|replica| [of(1, replica), of(2, replica)]).collect());
+        all.observe(at(500), vec![of(1, 1), of(1, 2)]);
+        all.forget(at(500), Duration::from_secs(60));
+        assert_eq!(all.shards(), 2, "the third store has not answered since");
+        all.observe(at(1000), vec![of(1, 3)]);
+        all.forget(at(1000), Duration::from_secs(60));
+        assert_eq!(all.shards(), 1);
+        all.observe(at(1500), vec![of(2, 1)]);
+        all.observe(at(4000), vec![of(1, 1), of(1, 2)]);
+        all.forget(at(4000), Duration::from_secs(60));
+        assert_eq!(
+            all.without_quorum(at(4000)),
+            vec![2],
+            "one voter of it is silent, the others were never seen"
+        );
     }
 }
