@@ -1,6 +1,7 @@
 //! What can be typed: `undb-operator run | crds | version`.
 
 use crate::ctx::Settings;
+use crate::elector::Terms;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,6 +77,10 @@ pub struct Run {
     /// The Lease by which replicas choose their leader
     #[arg(long, default_value = "undb-operator", value_name = "NAME")]
     pub lease: String,
+    /// How long the others wait for a leader that has gone silent: 3 to 300
+    #[arg(long, env = "UNDB_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(3..=300))]
+    pub lease_seconds: u64,
     /// Where the API server calls the eviction webhook, HTTPS
     #[arg(long, env = "UNDB_WEBHOOK_LISTEN", default_value = "0.0.0.0:9443", value_name = "HOST:PORT")]
     pub webhook_listen: String,
@@ -107,6 +112,11 @@ impl Run {
             watch_namespaces: namespaces.filter(|name| !name.is_empty()).collect(),
             unsafe_gate_off: self.unsafe_gate == UnsafeGate::Off,
         }
+    }
+
+    /// The times of the election.
+    pub fn terms(&self) -> Terms {
+        Terms::of(Duration::from_secs(self.lease_seconds))
     }
 
     /// How long an orderly end may take.

@@ -39,10 +39,16 @@ pub struct Terms {
     pub retry: Duration,
 }
 
+impl Terms {
+    /// In client-go's proportions: 15, 10 and 2 s.
+    pub fn of(duration: Duration) -> Self {
+        Self { duration, renew_deadline: duration * 2 / 3, retry: duration * 2 / 15 }
+    }
+}
+
 impl Default for Terms {
     fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { duration: seconds(15), renew_deadline: seconds(10), retry: seconds(2) }
+        Self::of(Duration::from_secs(15))
     }
 }
 

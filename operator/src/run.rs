@@ -10,7 +10,7 @@
 use crate::cli::Run;
 use crate::control::KubeConnector;
 use crate::ctx::Ctx;
-use crate::elector::{self, Elector, Leadership, Terms};
+use crate::elector::{self, Elector, Leadership};
 use crate::error::{Error, Result};
 use crate::{client, control_plane, router, store_cluster, table, telemetry, webhook};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -94,7 +94,7 @@ pub async fn run(options: Run) -> Result<End, Failure> {
     serve_webhook(&tasks, &ctx, webhook_listener, &readiness, heard.clone());
     let identity = format!("{}_{:08x}", ctx.settings.pod_name, rand::random::<u32>());
     let leases: Api<Lease> = Api::namespaced(client, &ctx.settings.namespace);
-    let elector = Elector::new(identity, Terms::default());
+    let elector = Elector::new(identity, options.terms());
     let election = elector::run(leases, options.lease.clone(), elector, end.clone(), told);
     tasks.spawn("elector", election);
 

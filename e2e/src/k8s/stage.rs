@@ -14,7 +14,8 @@ use tokio::process::Command;
 
 const NAMESPACE: &str = "undb-e2e";
 const RELEASE: &str = "undb";
-const CHART: &str = "charts/undb";
+/// The chart of the operator.
+pub const CHART: &str = "charts/undb";
 const CRDS_CHART: &str = "charts/undb-crds";
 const UP_WAIT: Duration = Duration::from_secs(3600);
 const POD_WAIT: Duration = Duration::from_secs(120);
