@@ -69,3 +69,24 @@ fn the_operator_has_no_right_that_is_not_listed() {
         }
     }
 }
+
+/// The node of the only operator is drained: its Pod is no store's, its budget lets it go, and while it is
+/// away the API server asks nobody. A new one gets no calls before it can answer them.
+#[test]
+fn an_operator_that_is_away_holds_up_no_eviction_and_is_ready_once_its_webhook_is() {
+    let template = |file: &str| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/undb/templates");
+        std::fs::read_to_string(root.join(file)).expect("committed")
+    };
+    let webhook = template("webhook.yaml");
+    assert!(webhook.contains("failurePolicy: Ignore"), "{webhook}");
+    assert!(webhook.contains("resources: [pods/eviction]"), "nothing else passes by it: {webhook}");
+    let deployment = template("deployment.yaml");
+    let (_, budget) = deployment.split_once("kind: PodDisruptionBudget").expect("the operator has a budget");
+    assert!(budget.contains("maxUnavailable: 1"), "{budget}");
+    assert!(budget.contains("unhealthyPodEvictionPolicy: AlwaysAllow"), "{budget}");
+    let (_, probe) = deployment.split_once("readinessProbe:").expect("it is asked");
+    assert!(probe.trim_start().starts_with("httpGet: {path: /readyz"), "{probe}");
+    let fresh = undb_operator::webhook::Identity::default();
+    assert!(fresh.ready().is_err(), "no certificate, no calls");
+}

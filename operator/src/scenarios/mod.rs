@@ -1,13 +1,15 @@
 //! The whole operator against the scripted API server and a gate: processes that die at any call, sleep at the
-//! worst moment, and see old watches. Time is the runtime's and moves by itself.
+//! worst moment, and see old watches. Time is the runtime's and moves by itself. Which test is of which known
+//! failure of other operators: README.md.
 
 mod crash;
+mod roll;
 mod sleep;
 mod stale;
 
 use crate::ctx::{Ctx, Settings};
 use crate::store_cluster;
-use crate::testing::{ApiServer, FakeGate, Key, Link, store_pods};
+use crate::testing::{ApiServer, FakeGate, Key, Link, Verb, store_pods};
 use kube::runtime::events::{Recorder, Reporter};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -28,6 +30,8 @@ struct World {
     clock: Clock,
     /// From when all stores had been up once: at most one may be down.
     is_guarded: bool,
+    /// Pods that do not get beyond Pending: their volume, their image, their node.
+    stuck: Vec<String>,
     links: Mutex<Vec<Link>>,
 }
 
@@ -36,6 +40,12 @@ struct Operator {
     link: Link,
     shutdown: Shutdown,
     task: tokio::task::JoinHandle<()>,
+}
+
+impl Operator {
+    fn evictions(&self) -> usize {
+        self.link.calls().iter().filter(|c| c.is(Verb::Create, "pods/eviction")).count()
+    }
 }
 
 impl Drop for Operator {
@@ -80,7 +90,8 @@ impl World {
             }),
         );
         let clock = Clock::manual(1_800_000_000_000);
-        Self { server, gate: FakeGate::new(clock.clone()), clock, is_guarded: false, links: Mutex::default() }
+        let gate = FakeGate::new(clock.clone());
+        Self { server, gate, clock, is_guarded: false, stuck: Vec::new(), links: Mutex::default() }
     }
 
     fn operator(&self) -> Operator {
@@ -107,7 +118,7 @@ impl World {
         tokio::time::sleep(SECOND).await;
         self.clock.advance(SECOND);
         let pods = self.server.with(|c| c.all(&Key::new("pods", NS, "")));
-        for (key, pod) in pods {
+        for (key, pod) in pods.into_iter().filter(|(key, _)| !self.stuck.contains(&key.name)) {
             run_pod(&self.server, &key, &pod);
         }
         self.gate.tick(&store_pods(&self.server, NS));
@@ -154,6 +165,18 @@ impl World {
             && state.leases.is_empty()
             && state.down().is_empty()
             && state.stores.values().filter(|s| state_holds(s)).count() == replicas
+    }
+
+    /// UID of each Pod by its name.
+    fn pod_uids(&self) -> BTreeMap<String, String> {
+        let pods = self.server.with(|c| c.all(&Key::new("pods", NS, "")));
+        pods.into_iter().map(|(key, pod)| (key.name, pod["metadata"]["uid"].to_string())).collect()
+    }
+
+    fn condition(&self, type_: &str) -> Value {
+        let cluster = self.server.get(CLUSTER, NS, "main").expect("the StoreCluster");
+        let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|c| c["type"] == type_).unwrap_or_default()
     }
 
     fn change_spec(&self, change: impl FnOnce(&mut Value)) {

@@ -1,11 +1,6 @@
 //! Old watches: a pass decides from what it reads itself, so what a watch still shows does no harm.
 
 use super::*;
-use crate::testing::Verb;
-
-fn evictions(operator: &Operator) -> usize {
-    operator.link.calls().iter().filter(|c| c.is(Verb::Create, "pods/eviction")).count()
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_stands_still_after_the_first_eviction_causes_no_second_one() {
@@ -14,11 +9,11 @@ async fn a_watch_that_stands_still_after_the_first_eviction_causes_no_second_one
     world.until("started", |w| w.is_settled(3, "undb:1")).await;
     operator.link.clear();
     world.change_spec(|spec| spec["image"] = json!("undb:2"));
-    world.until("the first eviction", |_| evictions(&operator) == 1).await;
+    world.until("the first eviction", |_| operator.evictions() == 1).await;
     world.server.freeze_watches();
     // Passes go on by their timers; each of the other stores goes once, one after the other.
     world.until("rolled", |w| w.is_settled(3, "undb:2")).await;
-    assert_eq!(evictions(&operator), 3);
+    assert_eq!(operator.evictions(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,10 +52,8 @@ async fn without_a_control_plane_nothing_is_stopped() {
     for _ in 0..120 {
         world.tick().await;
     }
-    assert_eq!(evictions(&operator), 0);
+    assert_eq!(operator.evictions(), 0);
     assert_eq!(world.server.names("stores.undb.io", NS).len(), 3);
-    let cluster = world.server.get(CLUSTER, NS, "main").expect("the StoreCluster");
-    let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let said = conditions.iter().any(|c| c["reason"] == "ControlPlaneUnreachable");
-    assert!(said, "{conditions:#?}");
+    let said = world.condition("DisruptionAllowed");
+    assert_eq!(said["reason"], "ControlPlaneUnreachable", "{said}");
 }

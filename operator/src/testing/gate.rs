@@ -33,6 +33,8 @@ pub struct State {
     pub stores: BTreeMap<u64, FakeStore>,
     pub leases: Vec<DisruptionLease>,
     pub is_down: bool,
+    /// Nobody has heard yet of a store that restarts, whatever it says of itself.
+    pub is_return_unheard: bool,
     /// What must never happen, and did.
     pub violations: Vec<String>,
     next: u64,
@@ -128,10 +130,12 @@ impl FakeGate {
                 state.stores.insert(id, store);
             }
         }
+        let is_return_unheard = state.is_return_unheard;
         for store in state.stores.values_mut() {
             let ready =
                 pods.get(&store.address).is_some_and(|(uid, ready)| *ready && *uid == store.claim_uid);
-            store.ready_ticks = if ready { store.ready_ticks + 1 } else { 0 };
+            let is_unheard = is_return_unheard && store.ready_ticks == 0;
+            store.ready_ticks = if ready && !is_unheard { store.ready_ticks + 1 } else { 0 };
             if store.state == StoreState::StoreDraining && ready {
                 store.replicas = store.replicas.saturating_sub(1);
             }

@@ -1,4 +1,4 @@
-//! What other operators got wrong, by its number in the collection of such scenarios.
+//! What other operators got wrong, by its number in `scenarios/README.md`.
 
 use super::drive::{pass, running, settle};
 use super::sim::{BAD, Sim, World_};

@@ -179,6 +179,33 @@ fn what_is_old_or_unknown_denies() {
 }
 
 #[test]
+fn a_decider_that_has_just_begun_allows_nothing_before_it_has_heard_everybody() {
+    let mut world = World::new();
+    world.seen = Observations::new(98_500);
+    assert_eq!(
+        world.restart(1),
+        Err(Reason::NoLeaderKnown),
+        "nothing is known to be wrong, and nothing at all"
+    );
+    let report = |world: &World, at_ms| healthy(&world.state, world.shard, 2, at_ms);
+    for id in [1, 2, 4, 5] {
+        world.seen.store_heard(id, store_seen(99_500, true));
+    }
+    let first = report(&world, 98_600);
+    world.seen.leader_heard(world.shard, first, &settings());
+    assert!(world.restart(1).is_err(), "the leader said it once");
+    let second = report(&world, 99_600);
+    world.seen.leader_heard(world.shard, second, &settings());
+    assert_eq!(
+        world.restart(1),
+        Err(Reason::StoreSilent(3)),
+        "its leader counts on a store that we have not heard"
+    );
+    world.seen.store_heard(3, store_seen(99_700, true));
+    assert_eq!(world.restart(1), Ok(()));
+}
+
+#[test]
 fn a_store_counts_only_while_it_is_heard_of_and_serves() {
     let mut world = World::new();
     world.seen.store_heard(3, StoreSeen { faulty: [world.replicas[2]].into(), ..store_seen(99_600, true) });
