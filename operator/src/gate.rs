@@ -70,6 +70,8 @@ pub struct Ask {
     pub stopped: Vec<u64>,
     /// After it, copies of a stopped store are made anew elsewhere.
     pub duration_ms: u64,
+    /// Whether a fence of `stores` is open, from an earlier yes.
+    pub is_open: bool,
 }
 
 /// The answer.
@@ -102,7 +104,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    fn of(response: &v1::DisruptionResponse) -> Self {
+    pub fn of(response: &v1::DisruptionResponse) -> Self {
         Self {
             refusal: response.refusal.clone(),
             blocking: response.blocking.clone(),
@@ -132,40 +134,50 @@ impl Denial {
     }
 }
 
-/// Asks for a lease, or goes on with the one that is held, up to SAFE_TO_STOP. Nothing is waited for.
-pub async fn may_stop(control: &dyn ControlApi, ask: &Ask) -> Result<Answer> {
-    let request = v1::AcquireDisruptionRequest {
+/// What the gate would say; nothing is begun. None: yes.
+pub async fn look(control: &dyn ControlApi, ask: &Ask) -> Result<Option<Denial>> {
+    let response = control.acquire(request(ask, true)).await?;
+    Ok((!response.done).then(|| Denial::of(&response)))
+}
+
+fn request(ask: &Ask, dry_run: bool) -> v1::AcquireDisruptionRequest {
+    v1::AcquireDisruptionRequest {
         kind: ask.kind as i32,
         stores: ask.stores.clone(),
         holder: ask.holder.to_string(),
         ttl_ms: TTL_MS,
         max_duration_ms: ask.duration_ms,
-        dry_run: false,
+        dry_run,
         stopped_stores: ask.stopped.clone(),
-    };
-    let response = control.acquire(request).await?;
+    }
+}
+
+/// Asks for a lease, or goes on with the one that is held, up to SAFE_TO_STOP. Nothing is waited for.
+pub async fn may_stop(control: &dyn ControlApi, ask: &Ask) -> Result<Answer> {
+    let response = control.acquire(request(ask, false)).await?;
     let denial = Denial::of(&response);
     match response.lease.filter(|_| response.done) {
         None => Ok(Answer::Wait { lease: None, denial }),
-        Some(lease) => may_stop_with(control, lease, &ask.stopped).await,
+        Some(lease) => may_stop_with(control, lease, ask).await,
     }
 }
 
 /// Asks whether the stores of a lease that is held may be stopped now (again).
-pub async fn may_stop_with(
-    control: &dyn ControlApi,
-    lease: DisruptionLease,
-    stopped: &[u64],
-) -> Result<Answer> {
+pub async fn may_stop_with(control: &dyn ControlApi, lease: DisruptionLease, ask: &Ask) -> Result<Answer> {
     // From STOPPED only by way of CATCHING_UP: the gate is asked anew, and the fence is closed.
     if lease.phase() == Phase::Stopped {
+        if ask.is_open {
+            let denial = Denial { refusal: "its budget is closed first".into(), ..Denial::default() };
+            return Ok(Answer::Wait { lease: Some(lease), denial });
+        }
         step(control, &lease, Phase::CatchingUp, &[]).await?;
     }
-    let response = step(control, &lease, Phase::SafeToStop, stopped).await?;
+    let response = step(control, &lease, Phase::SafeToStop, &ask.stopped).await?;
     let denial = Denial::of(&response);
     let mut lease = response.lease.clone().unwrap_or(lease);
-    // A yes that was not used in the time there was: only from CATCHING_UP can it be had again.
-    if !response.done && lease.phase() == Phase::SafeToStop && is_at_its_end(&lease) {
+    // A yes that was not used in the time there was: only from CATCHING_UP can it be had again, and there no
+    // fence is open. The caller closes one that is, and comes again.
+    if !response.done && !ask.is_open && lease.phase() == Phase::SafeToStop && is_at_its_end(&lease) {
         let response = step(control, &lease, Phase::CatchingUp, &[]).await?;
         lease = response.lease.unwrap_or(lease);
     }
@@ -245,6 +257,7 @@ mod tests {
             holder: Holder::StoreCluster("u".into()),
             stopped: vec![],
             duration_ms: DURATION_MS,
+            is_open: false,
         }
     }
 
@@ -294,8 +307,21 @@ mod tests {
         let found = may_stop(&control, &ask()).await.expect("answers");
         let Answer::Wait { lease: Some(lease), .. } = found else { panic!("{found:?}") };
         assert_eq!(lease.phase(), Phase::CatchingUp);
-        let found = may_stop_with(&control, lease, &[3]).await.expect("answers");
+        let found = may_stop_with(&control, lease, &ask()).await.expect("answers");
         assert!(matches!(found, Answer::Safe(_)), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_said_to_be_back_while_its_fence_is_open() {
+        let control = FakeControl::default();
+        let ask = Ask { is_open: true, ..ask() };
+        for phase in [Phase::SafeToStop, Phase::Stopped] {
+            control.with(|c| c.disruptions = [answer(true, phase), answer(false, phase)].into());
+            let found = may_stop(&control, &ask).await.expect("answers");
+            assert!(matches!(found, Answer::Wait { lease: Some(_), .. }), "{found:?}");
+        }
+        let calls = control.with(|c| c.calls.clone());
+        assert!(!calls.iter().any(|call| call.contains("CatchingUp")), "{calls:?}");
     }
 
     #[tokio::test]

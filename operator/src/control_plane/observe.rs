@@ -6,7 +6,7 @@ use crate::apply::api;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::workload::{
-    ANNOTATION_TEMPLATE_HASH, CONTAINER, LABEL_COMPONENT, LABEL_CONTROL_PLANE, Role, names,
+    ANNOTATION_TEMPLATE_HASH, CONTAINER, LABEL_COMPONENT, LABEL_CONTROL_PLANE, Role, kubelet_trouble, names,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -51,22 +51,12 @@ fn member_pod(pod: &Pod) -> MemberPod {
         is_ready: ready,
         is_ending: pod.metadata.deletion_timestamp.is_some(),
         is_stopped: state.is_some_and(|state| state.running.is_none() && state.waiting.is_some()),
-        trouble: trouble(pod).map(|(word, _)| word),
+        trouble: kubelet_trouble(pod).map(|(word, _)| word),
         exit_code: ended.filter(|_| !is_running).map(|ended| ended.exit_code),
         unschedulable: scheduled
             .filter(|c| c.status == "False")
             .map(|c| c.message.clone().unwrap_or_else(|| "it has no node".into())),
     }
-}
-
-/// The kubelet's word for what keeps a container from running, and a sentence.
-pub(super) fn trouble(pod: &Pod) -> Option<(String, String)> {
-    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let waiting = containers.iter().find_map(|container| container.state.as_ref()?.waiting.as_ref())?;
-    let word =
-        waiting.reason.clone().filter(|word| word != "ContainerCreating" && word != "PodInitializing")?;
-    let message = waiting.message.clone().unwrap_or_default();
-    Some((word.clone(), format!("Pod {} does not run: {word} {message}", pod.name_any())))
 }
 
 /// Of the members, by ordinal.

@@ -1,6 +1,6 @@
 //! One pass over one ControlPlane: read, make what is missing, move one thing on, report.
 
-use super::observe::{images, members, pods, trouble};
+use super::observe::{images, members, pods};
 use super::roll::{self, Member, Said, Step};
 use super::status::{self, Pass};
 use super::wish::{GateOff, ROTATE_CA, Wish, resolve};
@@ -12,7 +12,9 @@ use crate::config;
 use crate::ctx::Ctx;
 use crate::error::{Error, Result};
 use crate::telemetry;
-use crate::workload::{LABEL_COMPONENT, LABEL_CONTROL_PLANE, Progress, Role, labels, names, progress};
+use crate::workload::{
+    LABEL_COMPONENT, LABEL_CONTROL_PLANE, Progress, Role, kubelet_trouble, labels, names, progress,
+};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec};
 use kube::ResourceExt;
@@ -82,7 +84,7 @@ async fn pass(ctx: &Ctx, namespace: &str, parent: &ControlPlane) -> Result<Reque
         step: &step,
         control: parts.0,
         access: parts.1,
-        trouble: pods.iter().find_map(trouble),
+        trouble: pods.iter().find_map(kubelet_trouble),
         is_paused: parent.spec.paused,
         now_ms: ctx.clock.now_ms(),
     };

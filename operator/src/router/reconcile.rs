@@ -8,7 +8,9 @@ use crate::ctx::Ctx;
 use crate::error::{Error, Result};
 use crate::store_cluster::wish::control_plane;
 use crate::telemetry;
-use crate::workload::{LABEL_COMPONENT, Progress, Role, progress, selector};
+use crate::workload::{
+    KUBELET_STALLING, LABEL_COMPONENT, Progress, Role, kubelet_trouble, progress, selector,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
@@ -46,7 +48,7 @@ async fn pass(ctx: &Ctx, namespace: &str, parent: &Router) -> Result<Requeue> {
     let named = parent.spec.control_plane_ref.as_ref().map(|named| named.name.as_str());
     let control_plane = control_plane(ctx, namespace, named).await?;
     let wish = build::resolve(parent, &control_plane, &ctx.settings.image)?;
-    let parts = match parent.spec.paused {
+    let (routing, proxy) = match parent.spec.paused {
         true => look(ctx, namespace, &wish).await?,
         false => {
             keep_image(ctx, parent, &wish).await?;
@@ -54,9 +56,10 @@ async fn pass(ctx: &Ctx, namespace: &str, parent: &Router) -> Result<Requeue> {
             parts(ctx, namespace, parent, &wish).await?
         }
     };
-    let status = status(parent, &wish, parts, ctx.clock.now_ms());
+    let is_still = routing.is_done && proxy.is_done;
+    let trouble = if is_still { None } else { trouble(ctx, namespace, &wish).await? };
+    let status = status(parent, &wish, &Seen { routing, proxy, trouble }, ctx.clock.now_ms());
     apply::patch_status(ctx, parent, parent.status.as_ref(), &status).await?;
-    let is_still = parts.0.is_done && parts.1.is_done;
     Ok(Requeue::requeue(if is_still { IDLE } else { BUSY }))
 }
 
@@ -161,8 +164,30 @@ async fn look(ctx: &Ctx, namespace: &str, wish: &Wish) -> Result<(Progress, Prog
     Ok((of(Role::Routing), of(Role::Proxy)))
 }
 
-pub(super) fn status(parent: &Router, wish: &Wish, parts: (Progress, Progress), now_ms: u64) -> RouterStatus {
-    let (routing, proxy) = parts;
+/// What there is of it.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub routing: Progress,
+    pub proxy: Progress,
+    /// What keeps a Pod from running: the kubelet's word and a sentence.
+    pub trouble: Option<(String, String)>,
+}
+
+/// Of the first Pod that a person must help.
+async fn trouble(ctx: &Ctx, namespace: &str, wish: &Wish) -> Result<Option<(String, String)>> {
+    for role in [Role::Routing, Role::Proxy] {
+        let params = ListParams::default().labels(&text(&selector(&wish.instance, role)));
+        let pods = api::<Pod>(ctx, namespace).list(&params).await?.items;
+        let mut all = pods.iter().filter_map(kubelet_trouble);
+        if let Some(found) = all.find(|(word, _)| KUBELET_STALLING.contains(&word.as_str())) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) fn status(parent: &Router, wish: &Wish, seen: &Seen, now_ms: u64) -> RouterStatus {
+    let Seen { routing, proxy, ref trouble } = *seen;
     let before = parent.status.clone().unwrap_or_default();
     let mut status = RouterStatus {
         observed_generation: parent.metadata.generation,
@@ -187,11 +212,18 @@ pub(super) fn status(parent: &Router, wish: &Wish, parts: (Progress, Progress), 
         (_, true) => "Reconciled",
         _ => "Progressing",
     };
-    for said in [
-        Said::new("Ready", is_done || is_serving, reason, message.clone()),
-        Said::new("Reconciling", !is_done && !parent.spec.paused, reason, message),
-        Said::new("Stalled", false, "NotStalled", ""),
-    ] {
+    let goes_on = !is_done && !parent.spec.paused && trouble.is_none();
+    let (ready, stalled) = match trouble {
+        Some((word, sentence)) => (
+            Said::new("Ready", false, word.clone(), format!("{message}; {sentence}")),
+            Said::new("Stalled", true, word.clone(), sentence.clone()),
+        ),
+        None => (
+            Said::new("Ready", is_done || is_serving, reason, message.clone()),
+            Said::new("Stalled", false, "NotStalled", ""),
+        ),
+    };
+    for said in [ready, Said::new("Reconciling", goes_on, reason, message), stalled] {
         conditions::set(&mut status.conditions, said, parent.metadata.generation, now_ms);
     }
     status

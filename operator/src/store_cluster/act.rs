@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 use crate::gate::{self, Answer, Ask, Denial, Finished, Holder};
 use undb_proto::v1::{DisruptionKind, DisruptionPhase as Phase, StoreAction, StoreState};
 
+/// The gate's word for a shard whose copy finds no other store.
+pub const NO_TARGET: &str = "NoTarget";
+
 /// What came of an action, beside its effect.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effect {
@@ -36,6 +39,9 @@ pub async fn perform(world: &dyn World, cluster_uid: &str, action: &Action) -> R
         Action::FirstOf { alternatives } => return first_of(world, cluster_uid, alternatives).await,
         Action::Restart { targets } => return restart(world, cluster_uid, targets).await,
         Action::Remove { target } => return remove(world, target).await,
+        Action::AskForRoom { store, uid, store_id } => {
+            return ask_for_room(world, store, uid, *store_id).await;
+        }
         Action::RemoveLost { store, store_id } => return remove_lost(world, store, *store_id).await,
         Action::EvictUnregistered { store, pod_uid } => {
             return evict_unregistered(world, store, pod_uid).await;
@@ -156,6 +162,25 @@ async fn remove(world: &dyn World, target: &Target) -> Result<Effect> {
     Ok(effect)
 }
 
+/// Told is only what waiting does not mend: a shard without a store that could take its copy.
+async fn ask_for_room(world: &dyn World, store: &str, uid: &str, store_id: u64) -> Result<Effect> {
+    let ask = Ask {
+        kind: DisruptionKind::Remove,
+        stores: vec![store_id],
+        holder: Holder::ScaleIn(uid.to_owned()),
+        stopped: Vec::new(),
+        duration_ms: gate::DURATION_MS,
+        is_open: false,
+    };
+    let Some(mut denial) = gate::look(control(world)?, &ask).await? else { return Ok(Effect::default()) };
+    denial.blocking.retain(|shard| shard.reason == NO_TARGET);
+    if denial.blocking.is_empty() {
+        return Ok(Effect::default());
+    }
+    denial.blocking_count = u32::try_from(denial.blocking.len()).unwrap_or(u32::MAX);
+    Ok(Effect { denials: vec![(store.to_owned(), denial)], ..Effect::default() })
+}
+
 struct Waiting {
     has_lease: bool,
     denial: Denial,
@@ -180,13 +205,11 @@ async fn stop(
         return refused(Denial { refusal: "its Pod is another one by now".into(), ..Denial::default() });
     };
     let stopped = if runs { vec![] } else { vec![target.store_id] };
+    let (stores, duration_ms) = (vec![target.store_id], target.duration_ms);
+    let ask = Ask { kind, stores, holder, stopped, duration_ms, is_open: fence.is_open };
     let answer = match &target.lease {
-        Some(lease) => gate::may_stop_with(control, lease.raw.clone(), &stopped).await,
-        None => {
-            let duration_ms = target.duration_ms;
-            let ask = Ask { kind, stores: vec![target.store_id], holder, stopped, duration_ms };
-            gate::may_stop(control, &ask).await
-        }
+        Some(lease) => gate::may_stop_with(control, lease.raw.clone(), &ask).await,
+        None => gate::may_stop(control, &ask).await,
     };
     let answer = match answer {
         // It answered, and not with yes.

@@ -176,6 +176,8 @@ fn add_placement(spec: &mut PodSpec, wish: &Wish, spread: Spread<'_>) {
         topology_key: spread.label.to_owned(),
         when_unsatisfiable: if is_hard { "DoNotSchedule" } else { "ScheduleAnyway" }.into(),
         label_selector: Some(peers.clone()),
+        // A zone whose nodes take no store by their taints has none too few.
+        node_taints_policy: Some("Honor".into()),
         ..TopologySpreadConstraint::default()
     };
     let constraints = spec.topology_spread_constraints.get_or_insert_default();

@@ -78,6 +78,12 @@ pub enum Action {
         store: String,
         store_id: u64,
     },
+    /// Whether everything on a store that drains finds another place.
+    AskForRoom {
+        store: String,
+        uid: String,
+        store_id: u64,
+    },
     Uncordon {
         store: String,
         store_id: u64,

@@ -286,7 +286,9 @@ fn count(action: &Action, effect: &Effect) {
 async fn tell(ctx: &Ctx, parent: &StoreCluster, effects: &[Effect]) {
     for (reason, note) in effects.iter().flat_map(|e| &e.events) {
         tracing::info!(store_cluster = parent.name_any(), reason, note, "step done");
-        ctx.event(parent, EventType::Normal, reason, note.clone()).await;
+        let is_loss = ["StoreLost", "StoreReplaced"].contains(reason);
+        let type_ = if is_loss { EventType::Warning } else { EventType::Normal };
+        ctx.event(parent, type_, reason, note.clone()).await;
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! While the control plane does not answer, what only it knows is Unknown.
 
-use super::act::Effect;
+use super::act::{Effect, NO_TARGET};
 use super::model::{Observed, Record, State, StoreSeen};
 use super::observe::Answers;
 use super::plan::{Plan, Wait};
@@ -34,7 +34,7 @@ const STALLING: [&str; 6] = [
     "TooManyStoresLost",
 ];
 
-fn needs_a_person(reason: &str) -> bool {
+pub(super) fn needs_a_person(reason: &str) -> bool {
     KUBELET_STALLING.contains(&reason) || STALLING.contains(&reason)
 }
 
@@ -216,7 +216,8 @@ fn said_of_cluster(pass: &Pass<'_>) -> Vec<Said> {
         Said::new("Progressing", is_progressing, reason.clone(), message.clone()),
         degraded(pass, &standing),
         disruption_allowed(pass),
-        Said::new("Reconciling", is_progressing, reason, message),
+        // Also while it is paused: what is wanted is not reached.
+        Said::new("Reconciling", !standing.is_settled && !is_stalled, reason, message),
         stalled,
     ]
 }
@@ -261,6 +262,10 @@ fn ready(pass: &Pass<'_>, standing: &Standing<'_>, available: &Said) -> Said {
         true => format!("{all} stores serve"),
         false => format!("{serving} of {all} stores serve, the others are away by plan"),
     };
+    if pass.observed.cluster.is_paused && !standing.is_settled {
+        let message = format!("{message}; spec.paused is true, so that what was changed waits");
+        return Said::new("Ready", true, "ReconcilePaused", message);
+    }
     Said::new("Ready", true, "Reconciled", message)
 }
 
@@ -294,14 +299,18 @@ fn stalled(pass: &Pass<'_>) -> Said {
     if let Some((reason, message)) = pass.error.as_ref().filter(|(reason, _)| *reason == "InvalidSpec") {
         return Said::new("Stalled", true, *reason, message.clone());
     }
-    let found = pass.plan.waits.iter().find(|w| needs_a_person(&w.why.reason));
-    match found {
-        Some(wait) => {
-            let message = format!("{}: {}", wait.store, wait.why.message);
-            Said::new("Stalled", true, wait.why.reason.clone(), message)
-        }
-        None => Said::new("Stalled", false, "AsExpected", "nothing needs a person"),
+    if let Some(wait) = pass.plan.waits.iter().find(|w| needs_a_person(&w.why.reason)) {
+        let message = format!("{}: {}", wait.store, wait.why.message);
+        return Said::new("Stalled", true, wait.why.reason.clone(), message);
     }
+    let is_full = |denial: &Denial| denial.blocking.iter().any(|shard| shard.reason == NO_TARGET);
+    let mut denials = pass.effects.iter().flat_map(|effect| &effect.denials);
+    if let Some((store, denial)) = denials.find(|(_, denial)| is_full(denial)) {
+        let message =
+            format!("{store} cannot leave: {}; start more stores, or let it stay", denial.message());
+        return Said::new("Stalled", true, NO_TARGET, message);
+    }
+    Said::new("Stalled", false, "AsExpected", "nothing needs a person")
 }
 
 fn progress(pass: &Pass<'_>, standing: &Standing<'_>) -> (String, String) {

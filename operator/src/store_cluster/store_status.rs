@@ -1,7 +1,7 @@
 //! What is reported of one Store. Pure.
 
 use super::model::{Observed, Record, State, StoreSeen};
-use super::status::{Pass, phase, wait_of, write};
+use super::status::{Pass, needs_a_person, phase, wait_of, write};
 use crate::conditions::{Said, Status};
 use undb_spec::k8s::StoreStatus;
 
@@ -54,13 +54,17 @@ fn said(pass: &Pass<'_>, store: &StoreSeen) -> Vec<Said> {
     let wait = wait_of(pass.plan, &store.name);
     let reason = wait.map_or("AsExpected", |w| w.why.reason.as_str());
     let message = wait.map_or("", |w| w.why.message.as_str());
-    let is_working = is_leaving || serving.status != Status::True;
+    let is_stalled = wait.is_some_and(|w| needs_a_person(&w.why.reason));
+    let is_working = !is_stalled && (is_leaving || serving.status != Status::True);
     vec![
         ready,
         serving,
         drained(store),
         Said::new("Reconciling", is_working, reason, message),
-        Said::new("Stalled", false, "AsExpected", ""),
+        match wait.filter(|_| is_stalled) {
+            Some(wait) => Said::new("Stalled", true, wait.why.reason.as_str(), wait.why.message.as_str()),
+            None => Said::new("Stalled", false, "AsExpected", ""),
+        },
     ]
 }
 

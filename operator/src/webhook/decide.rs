@@ -12,8 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use std::time::Duration;
 use undb_proto::v1::{
-    AcquireDisruptionRequest, DisruptionKind, DisruptionLease, DisruptionPhase, DisruptionResponse,
-    DisruptionStatusRequest, StatusResponse, StoreState,
+    DisruptionKind, DisruptionLease, DisruptionPhase, DisruptionStatusRequest, StatusResponse, StoreState,
 };
 use undb_spec::EvictionWebhook;
 use undb_spec::k8s::StoreCluster;
@@ -153,13 +152,14 @@ async fn store_verdict(ctx: &Ctx, store: &StorePod, request: &Request) -> Result
         let denied = "its PodDisruptionBudget is not there; the operator makes it";
         return Ok(Verdict::Deny(Denied::because(denied)));
     };
-    let asked = match within(CONTROL_PLANE_TIMEOUT, "the control plane", ask(ctx, store, request)).await {
-        // It never registered, so it keeps nothing; whoever opened its budget has seen that.
-        Err(Error::Missing { what: NO_RECORD, .. }) if fence.is_open => {
-            return Ok(allow("its disruption budget is open"));
-        }
-        asked => asked?,
-    };
+    let asked =
+        match within(CONTROL_PLANE_TIMEOUT, "the control plane", ask(ctx, store, &fence, request)).await {
+            // It never registered, so it keeps nothing; whoever opened its budget has seen that.
+            Err(Error::Missing { what: NO_RECORD, .. }) if fence.is_open => {
+                return Ok(allow("its disruption budget is open"));
+            }
+            asked => asked?,
+        };
     match asked {
         Asked::Safe if request.dry_run => Ok(allow("the gate would allow it")),
         Asked::Safe if fence.is_open => Ok(allow("the gate allows it; its disruption budget is open")),
@@ -188,7 +188,7 @@ enum Asked {
     },
 }
 
-async fn ask(ctx: &Ctx, store: &StorePod, request: &Request) -> Result<Asked> {
+async fn ask(ctx: &Ctx, store: &StorePod, fence: &Fence, request: &Request) -> Result<Asked> {
     let control = ctx.control.connect(&store.namespace, &store.control_plane).await?;
     let (status, leases) = tokio::try_join!(control.status(), control.list())?;
     let address = names::store_address(&store.name, &store.store_cluster, &store.namespace);
@@ -205,9 +205,11 @@ async fn ask(ctx: &Ctx, store: &StorePod, request: &Request) -> Result<Asked> {
         return still_safe(control.as_ref(), lease, &stopped).await;
     }
     let duration_ms = gate::DURATION_MS;
-    let ask = Ask { kind: DisruptionKind::Restart, stores: vec![store_id], holder, stopped, duration_ms };
+    let (kind, stores, is_open) = (DisruptionKind::Restart, vec![store_id], fence.is_open);
+    let ask = Ask { kind, stores, holder, stopped, duration_ms, is_open };
     if request.dry_run {
-        return only_look(control.as_ref(), &ask).await;
+        let denial = gate::look(control.as_ref(), &ask).await?;
+        return Ok(denial.map_or(Asked::Safe, |denial| Asked::Wait { drains: false, denial }));
     }
     Ok(match gate::may_stop(control.as_ref(), &ask).await? {
         Answer::Safe(_) => Asked::Safe,
@@ -227,36 +229,8 @@ async fn still_safe(control: &dyn ControlApi, lease: &DisruptionLease, stopped: 
     let response = control.disruption_status(request).await?;
     Ok(match response.done {
         true => Asked::SafeByAnother { holder: lease.holder.clone() },
-        false => Asked::Wait { drains: false, denial: denial(response) },
+        false => Asked::Wait { drains: false, denial: Denial::of(&response) },
     })
-}
-
-/// What the gate would say; nothing is begun.
-async fn only_look(control: &dyn ControlApi, ask: &Ask) -> Result<Asked> {
-    let request = AcquireDisruptionRequest {
-        kind: ask.kind as i32,
-        stores: ask.stores.clone(),
-        holder: ask.holder.to_string(),
-        ttl_ms: gate::TTL_MS,
-        max_duration_ms: ask.duration_ms,
-        dry_run: true,
-        stopped_stores: ask.stopped.clone(),
-    };
-    let response = control.acquire(request).await?;
-    if response.done {
-        return Ok(Asked::Safe);
-    }
-    Ok(Asked::Wait { drains: false, denial: denial(response) })
-}
-
-fn denial(response: DisruptionResponse) -> Denial {
-    Denial {
-        refusal: response.refusal,
-        blocking: response.blocking,
-        blocking_count: response.blocking_count,
-        leaders_left: response.leaders_left,
-        replicas_left: response.replicas_left,
-    }
 }
 
 /// The newest store at an address that was not removed.

@@ -27,6 +27,9 @@ pub use pod::{CONTAINER, DATA_DIR, DATA_VOLUME, Data, FILES_DIR, RolePod};
 pub use quantity::{bytes, memory_limit_bytes};
 pub use service::{budget, headless_service, network_policy, service};
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
 /// The label of every object: which ControlPlane it belongs to.
 pub const LABEL_CONTROL_PLANE: &str = "undb.io/control-plane";
 /// Which part of the platform a Pod is.
@@ -52,3 +55,13 @@ pub const KUBELET_STALLING: [&str; 7] = [
     "CreateContainerConfigError",
     "CreateContainerError",
 ];
+
+/// The kubelet's word for what keeps a container from running, and a sentence.
+pub fn kubelet_trouble(pod: &Pod) -> Option<(String, String)> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let waiting = containers.iter().find_map(|container| container.state.as_ref()?.waiting.as_ref())?;
+    let word =
+        waiting.reason.clone().filter(|word| word != "ContainerCreating" && word != "PodInitializing")?;
+    let message = waiting.message.clone().unwrap_or_default();
+    Some((word.clone(), format!("Pod {} does not run: {word} {message}", pod.name_any())))
+}

@@ -131,6 +131,11 @@ fn leave(observed: &Observed, store: &StoreSeen, plan: &mut Plan) {
             }
             State::Draining if known.replicas > 0 => {
                 plan.wait(name, "Draining", format!("{} replicas are still on it", known.replicas));
+                // While something is stopped by plan, the answer would be about that.
+                if observed.leases().is_empty() {
+                    let (store, uid, store_id) = (name.clone(), store.uid.clone(), known.store_id);
+                    plan.act(Action::AskForRoom { store, uid, store_id });
+                }
             }
             State::Draining => remove(observed, store, known.store_id, plan),
         },

@@ -62,6 +62,20 @@ fn response(lease: Option<DisruptionLease>, is_done: bool) -> v1::DisruptionResp
     v1::DisruptionResponse { done: is_done, lease, ..Default::default() }
 }
 
+/// The answer to a question that begins nothing.
+fn looked(world: &World_, request: &v1::AcquireDisruptionRequest) -> v1::DisruptionResponse {
+    let is_removal = request.kind() == v1::DisruptionKind::Remove;
+    if world.may_stop(&request.stores, is_removal, &request.stopped_stores) {
+        return response(None, true);
+    }
+    let homeless = request.stores.iter().flat_map(|id| world.homeless(*id)).map(|shard| v1::BlockingShard {
+        shard_id: shard as u64,
+        reason: "NoTarget".into(),
+        ..Default::default()
+    });
+    v1::DisruptionResponse { blocking: homeless.collect(), ..response(None, false) }
+}
+
 #[async_trait]
 impl World for Sim {
     fn control(&self) -> Option<&dyn ControlApi> {
@@ -286,6 +300,9 @@ impl ControlApi for Sim {
     async fn acquire(&self, request: v1::AcquireDisruptionRequest) -> Result<v1::DisruptionResponse> {
         self.ask(|w| {
             let kind = request.kind();
+            if request.dry_run {
+                return Ok(looked(w, &request));
+            }
             // No copies: nothing to weigh.
             let lease = w.grant(kind, &request.stores, &request.holder, &request.stopped_stores);
             let is_done = lease.is_some();

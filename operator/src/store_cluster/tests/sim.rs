@@ -171,6 +171,14 @@ impl World_ {
         }
     }
 
+    /// Shards with a copy on this store that no other store could take.
+    pub fn homeless(&self, id: u64) -> Vec<usize> {
+        let has_target =
+            |shard: &BTreeSet<u64>| self.records.keys().any(|t| self.is_target(*t) && !shard.contains(t));
+        let on_it = self.shards.iter().enumerate().filter(|(_, shard)| shard.contains(&id));
+        on_it.filter(|(_, shard)| !has_target(shard)).map(|(index, _)| index).collect()
+    }
+
     fn is_target(&self, id: u64) -> bool {
         self.is_up(id) && self.records[&id].state == State::Up && self.lease_of(id).is_none()
     }

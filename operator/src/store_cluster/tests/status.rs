@@ -3,6 +3,7 @@
 use super::drive::{pass, running};
 use super::sim::{BAD, Sim};
 use crate::conditions;
+use crate::store_cluster::act::{self, Effect};
 use crate::store_cluster::model::{Observed, Why};
 use crate::store_cluster::observe::Answers;
 use crate::store_cluster::plan::plan;
@@ -22,6 +23,10 @@ struct Said {
 
 /// What a pass over this picture reports, of generation 2.
 fn said(observed: &Observed, before: &StoreClusterStatus) -> Said {
+    said_after(observed, before, &[])
+}
+
+fn said_after(observed: &Observed, before: &StoreClusterStatus, effects: &[Effect]) -> Said {
     let wish = Wish {
         instance: Instance { namespace: "ns".into(), name: "s".into(), control_plane: "undb".into() },
         image: "undb:1".into(),
@@ -60,7 +65,7 @@ fn said(observed: &Observed, before: &StoreClusterStatus) -> Said {
         observed,
         answers: answers.as_ref(),
         plan: &plan,
-        effects: &[],
+        effects,
         error: None,
         now_ms: NOW_MS,
     };
@@ -105,6 +110,46 @@ async fn a_scale_in_is_progress_and_no_loss_of_service() {
     ] {
         assert_eq!(now.is(type_), wanted, "{type_}");
     }
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_leave_since_nothing_takes_its_copies_is_stalled_and_says_so() {
+    for (replicas, is_stuck) in [(3, true), (4, false)] {
+        let sim = running(replicas, 3).await;
+        let calm = said(&observed(&sim), &StoreClusterStatus::default());
+        sim.state.lock().cluster.replicas = replicas - 1;
+        for _ in 0..3 {
+            pass(&sim, |_| {}).await;
+        }
+        let seen = observed(&sim);
+        let mut effects = Vec::new();
+        for action in plan(&seen, NOW_MS).actions {
+            effects.push(act::perform(&sim, &seen.cluster.uid, &action).await.expect("done"));
+        }
+        let now = said_after(&seen, &calm.cluster, &effects);
+        assert_eq!(now.is("Stalled"), if is_stuck { "True" } else { "False" }, "of {replicas}");
+        let stalled = conditions::find(&now.cluster.conditions, "Stalled").expect("said");
+        assert_eq!(stalled.message.contains("start more stores"), is_stuck, "{}", stalled.message);
+        assert_eq!(now.cluster.blocked_by.iter().any(|b| b.reason == "NoTarget"), is_stuck);
+    }
+}
+
+#[tokio::test]
+async fn a_paused_cluster_serves_and_is_not_as_wanted() {
+    let sim = running(3, 3).await;
+    let before = said(&observed(&sim), &StoreClusterStatus::default()).cluster;
+    let mut seen = observed(&sim);
+    seen.cluster.is_paused = true;
+    let calm = said(&seen, &before);
+    assert_eq!((calm.is("Ready"), calm.is("Reconciling")), ("True".into(), "False".into()));
+    seen.cluster.template_hash = "two".into();
+    let now = said(&seen, &before);
+    assert_eq!(
+        (now.is("Ready"), now.is("Reconciling"), now.is("Progressing")),
+        ("True".into(), "True".into(), "False".into())
+    );
+    let ready = conditions::find(&now.cluster.conditions, "Ready").expect("said");
+    assert!(ready.reason == "ReconcilePaused" && ready.message.contains("spec.paused"), "{ready:?}");
 }
 
 // 41
