@@ -3,7 +3,7 @@
 use super::Stage;
 use super::kube::must;
 use super::objects;
-use super::phases::{Heard, Phase, problems};
+use super::phases::{Heard, Met, Phase, problems};
 use crate::harness::{HarnessError, Result};
 use crate::load::report::{Verdict, wall_ms};
 use parking_lot::Mutex;
@@ -97,6 +97,13 @@ impl LoadPod {
     /// What was heard so far.
     pub fn heard(&self) -> Heard {
         self.heard.lock().clone()
+    }
+
+    /// What it met in the phase of this name.
+    pub fn met(&self, name: &str) -> Met {
+        let phases = self.phases.lock();
+        let phase = phases.iter().find(|phase| phase.name == name);
+        phase.map(|phase| self.heard.lock().met(phase)).unwrap_or_default()
     }
 
     /// Waits until the stores themselves say that every replica is available, `stores` of them.

@@ -117,6 +117,13 @@ pub fn problems(verdict: &Verdict, failed_allowed: bool, unavailable_max: usize)
     }
     match &verdict.sampled {
         None => {}
+        // Twice a second; half of it on a machine that is busy.
+        Some(sampled) if (sampled.samples as f64) < verdict.seconds => {
+            found.push(format!(
+                "{} samples in {:.0} s: the sampler stood still",
+                sampled.samples, verdict.seconds
+            ));
+        }
         Some(sampled) if sampled.shards == 0 => found.push("no store answered /replicas".into()),
         Some(sampled) if sampled.unavailable_max > unavailable_max => {
             let shown: Vec<String> =
@@ -170,9 +177,15 @@ mod tests {
         assert!(problems(&bad, true, 1).is_empty());
         (bad.lost_count, bad.resp.wrong) = (1, 1);
         assert_eq!(problems(&bad, true, 1).len(), 2);
-        let sampled = Sampled { shards: 1, unavailable_max: 2, ..Sampled::default() };
+        let sampled = Sampled { samples: 60, shards: 1, unavailable_max: 2, ..Sampled::default() };
         assert_eq!(problems(&Verdict { sampled: Some(sampled), ..good.clone() }, false, 1).len(), 1);
-        assert_eq!(problems(&Verdict { sampled: Some(Sampled::default()), ..good }, false, 1).len(), 1);
+        assert_eq!(
+            problems(&Verdict { sampled: Some(Sampled::default()), ..good.clone() }, false, 1).len(),
+            1
+        );
+        let asleep = Sampled { samples: 10, shards: 1, ..Sampled::default() };
+        let verdict = Verdict { sampled: Some(asleep), seconds: 30.0, ..good };
+        assert_eq!(problems(&verdict, false, 1).len(), 1);
         assert_eq!(problems(&Verdict::default(), false, 1).len(), 1);
     }
 }

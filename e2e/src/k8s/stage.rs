@@ -16,6 +16,7 @@ const NAMESPACE: &str = "undb-e2e";
 const RELEASE: &str = "undb";
 /// The chart of the operator.
 pub const CHART: &str = "charts/undb";
+const OPERATOR: &str = "deployment/undb-operator";
 const CRDS_CHART: &str = "charts/undb-crds";
 const UP_WAIT: Duration = Duration::from_secs(3600);
 const POD_WAIT: Duration = Duration::from_secs(120);
@@ -170,7 +171,8 @@ impl Stage {
             let patch = json!({"spec": {"replicas": 3, "image": self.image(TAG), "paused": false}});
             self.kube.patch("storecluster", STORES, &patch).await?;
         }
-        Ok(())
+        // A case that was cut short may have left the gate off.
+        self.kube.kubectl(&["set", "env", OPERATOR, "UNDB_UNSAFE_GATE-"]).await.map(|_| ())
     }
 
     /// The image of the roles.
@@ -242,7 +244,11 @@ impl Stage {
         self.kube.kubectl(&["uncordon", node]).await.map(|_| ())
     }
 
+    /// What a case that was cut short left. On a cluster of somebody else nodes may be cordoned on purpose.
     async fn uncordon_all(&self) -> Result<()> {
+        if self.machines == Machines::Unknown {
+            return Ok(());
+        }
         for node in self.nodes().await? {
             self.uncordon(&node).await?;
         }
@@ -260,6 +266,7 @@ impl Stage {
             let ended = self.kube.try_kubectl_for(&args, Duration::from_secs(200)).await?;
             super::kube::must("kubectl", &args, ended)?;
         }
+        self.refuse_others().await?;
         let kinds = "clusterroles,clusterrolebindings,validatingwebhookconfigurations";
         let label = "app.kubernetes.io/name=undb-operator";
         self.kube.kubectl(&["delete", kinds, "-l", label, "--ignore-not-found"]).await?;
@@ -271,6 +278,22 @@ impl Stage {
             .collect();
         self.kube.kubectl(&args).await?;
         Ok(())
+    }
+
+    /// With the definitions go all objects of the cluster: nobody else's may be among them.
+    async fn refuse_others(&self) -> Result<()> {
+        let kinds = "controlplanes,storeclusters,stores,routers,tables";
+        let namespaces = "jsonpath={.items[*].metadata.namespace}";
+        // They are not there at all: nothing goes.
+        let found = self.kube.try_kubectl(&["get", kinds, "--all-namespaces", "-o", namespaces]).await?;
+        let found = if found.ok { found.out } else { String::new() };
+        match found.split_whitespace().find(|namespace| *namespace != self.kube.namespace) {
+            None => Ok(()),
+            Some(other) => Err(HarnessError::Other(format!(
+                "this case removes the resource definitions, and namespace {other} has objects of UNDB; give it \
+                 a cluster of its own"
+            ))),
+        }
     }
 
     /// Takes the finalizer off every table: it is the operator's, which is gone.

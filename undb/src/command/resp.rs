@@ -25,6 +25,7 @@ Examples:
   undb resp GET greeting
   undb resp --table packages HGETALL curl    of another table than the proxy's first
   undb resp --proxy undb-proxy:6379 --ca-file ca.crt --token-file token PING
+  undb resp --proxy undb-proxy:6379 --plain PING     although UNDB_CA_FILE is set
 For images and Pods where there is no redis-cli; any Redis client does the same.
 Exit codes: 0 answered, 1 the answer is nil, 3 no proxy, 4 the token is wrong, 6 the proxy refused it.";
 
@@ -38,6 +39,9 @@ pub struct Args {
     /// Where the proxy takes Redis clients, HOST:PORT
     #[arg(long, env = "UNDB_PROXY", default_value = "127.0.0.1:7379", value_name = "HOST:PORT")]
     proxy: String,
+    /// Speak plain, whatever CA is named for the cluster
+    #[arg(long)]
+    plain: bool,
     /// The table; without it the proxy's first
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
@@ -64,7 +68,7 @@ pub async fn run(args: Args) -> Outcome {
 }
 
 async fn ask(args: &Args, within: Duration) -> Outcome<Value> {
-    match args.credentials.tls()? {
+    match args.credentials.tls()?.filter(|_| !args.plain) {
         Some(options) => {
             let tls = Tls::open(options)?;
             let connect = async || tls::connect(&args.proxy, &tls).await;

@@ -364,7 +364,11 @@ pub(super) async fn short(stage: &Stage) -> Result<String, Failure> {
         return Err(found(format!("two stores are needed, there are {names:?}")));
     };
     let Some(frozen) = freeze(stage, a).await? else {
-        return Ok("skipped: no process can be stopped here".into());
+        let skipped = "no process can be stopped here";
+        return match std::env::var_os("UNDB_REQUIRE_ALL") {
+            Some(_) => Err(Failure::Missing(skipped.into())),
+            None => Ok(format!("skipped: {skipped}")),
+        };
     };
     let refused = async {
         let mut named = 0;

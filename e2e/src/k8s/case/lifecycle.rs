@@ -5,6 +5,7 @@ use super::{found, judge, runs, start_load};
 use crate::case::{Failure, Run};
 use crate::harness::{HarnessError, Result};
 use crate::k8s::objects::{CONTROL_PLANE, ROUTER, STORES};
+use crate::k8s::stage::CHART;
 use crate::k8s::{Stage, state};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -16,6 +17,9 @@ const RATE: u32 = 60;
 const WAIT: Duration = Duration::from_secs(600);
 const GONE_WAIT: Duration = Duration::from_secs(120);
 const NAMESPACE_WAIT: Duration = Duration::from_secs(60);
+/// Kinds of the objects that a database is made of.
+const MADE: [&str; 8] =
+    ["pvc", "pdb", "statefulsets", "deployments", "secrets", "configmaps", "services", "networkpolicies"];
 const WITHOUT_OPERATOR: Duration = Duration::from_secs(15);
 
 /// Runs the case.
@@ -55,7 +59,7 @@ async fn same(
 async fn upgrade(stage: &Stage, before: &BTreeMap<String, (String, u64)>) -> Result<(), Failure> {
     let dir = tempfile::tempdir().map_err(HarnessError::io("making a directory"))?;
     let chart = dir.path().join("undb");
-    changed_copy(Path::new("charts/undb"), &chart)?;
+    changed_copy(Path::new(CHART), &chart)?;
     let more = ["--set-string", "operator.podAnnotations.changed=yes"];
     stage.chart_command("upgrade", &chart.display().to_string(), &more).await?;
     stage.kube.kubectl(&["rollout", "status", "deployment/undb-operator", "--timeout=110s"]).await?;
@@ -134,10 +138,9 @@ async fn delete_all(stage: &Stage) -> Result<(), Failure> {
             let found = stage.kube.list(&[kind]).await?;
             left.extend(found.iter().map(|object| format!("{kind}/{}", state::name(object))));
         }
-        // The chart's own budget of the operator stays with the release.
-        for kind in ["pvc", "pdb", "statefulsets", "deployments", "secrets", "configmaps", "services"] {
-            let made = ["-l", "app.kubernetes.io/managed-by=undb-operator,app.kubernetes.io/name=undb"];
-            let found = stage.kube.list(&[kind, made[0], made[1]]).await?;
+        // The chart's own objects have another name: they stay with the release.
+        for kind in MADE {
+            let found = stage.kube.list(&[kind, "-l", "app.kubernetes.io/name=undb"]).await?;
             left.extend(found.iter().map(|object| format!("{kind}/{}", state::name(object))));
         }
         let pods = stage.kube.list(&["pods", "-l", "undb.io/component"]).await?;

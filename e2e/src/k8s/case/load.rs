@@ -118,8 +118,13 @@ async fn broken(stage: &Stage, wait: Duration) -> Result<(), Failure> {
     if with.len() > 1 {
         return Err(found(format!("{with:?} were given an image that cannot start; one had to be enough")));
     }
-    let stores = stage.kube.get(&["storecluster", STORES]).await?;
-    stage.steps.say(format_args!("{} waits with it: {}", with.join(", "), state::shown(&stores)));
+    let told = || async {
+        let stores = stage.kube.get(&["storecluster", STORES]).await?;
+        let said = state::shown(&stores);
+        Ok(if state::condition(&stores, "Stalled") == Some("True") { Ok(said) } else { Err(said) })
+    };
+    let said = stage.kube.until("the StoreCluster says that it is stalled", wait, told).await?;
+    stage.steps.say(format_args!("{} waits with it: {said}", with.join(", ")));
     Ok(())
 }
 

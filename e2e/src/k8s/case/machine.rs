@@ -12,10 +12,12 @@ use std::time::Duration;
 const CASE: &str = "k8s-machine";
 const NODES_MIN: usize = 4;
 const RATE: u32 = 60;
-const AWAY: Duration = Duration::from_secs(15);
 const CUT: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(600);
-const REPLACE_AFTER_SECONDS: u32 = 30;
+/// The least that a StoreCluster takes.
+const REPLACE_AFTER_SECONDS: u32 = 60;
+/// In which nothing may fail, after each fault.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// Runs the case.
 pub async fn run(run: Run) -> Result<String, Failure> {
@@ -31,22 +33,48 @@ async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
     let (load, node) = start_load(stage, RATE, run.seed).await?;
     let mut did = Vec::new();
     load.during(stage, "a Pod is deleted directly", deleted(stage, &load)).await?;
+    quiet(stage, &load, "quiet after the Pod").await?;
     did.push("a Pod deleted".to_owned());
-    match load.during(stage, "a machine dies and comes back", dies(stage, &load, &node)).await? {
-        Done::Yes => did.push("a machine died and came back".into()),
+    let name = "a machine dies and comes back";
+    match load.during(stage, name, dies(stage, &load, &node)).await? {
+        Done::Yes => did.push(felt(stage, &load, name).await?),
         Done::Skipped => did.push("a machine's death skipped".into()),
     }
-    match load.during(stage, "a machine's Pods are cut off", cut(stage, &load, &node)).await? {
-        Done::Yes => did.push("a machine cut off and healed".into()),
+    let name = "a machine's Pods are cut off";
+    match load.during(stage, name, cut(stage, &load, &node)).await? {
+        Done::Yes => did.push(felt(stage, &load, name).await?),
         Done::Skipped => did.push("a cut network skipped".into()),
     }
-    match load.during(stage, "a machine dies for good", gone(stage, &load, &node)).await? {
-        Done::Yes => did.push("a machine replaced".into()),
+    let name = "a machine dies for good";
+    match load.during(stage, name, gone(stage, &load, &node)).await? {
+        Done::Yes => did.push(felt(stage, &load, name).await?),
         Done::Skipped => did.push("a machine's loss skipped".into()),
     }
     // Requests may fail while leaders are gone; what was acknowledged may not be lost.
     let figure = judge(stage, &load, true, 1).await?;
     Ok(format!("{}; {figure}", did.join(", ")))
+}
+
+/// A fault that no store felt proves nothing; and when it is over, nothing fails any more.
+async fn felt(stage: &Stage, load: &LoadPod, name: &str) -> Result<String, Failure> {
+    if load.met(name).unavailable == 0 {
+        return Err(found(format!("{name}: no replica was ever unavailable; nothing has happened")));
+    }
+    quiet(stage, load, &format!("quiet: {name}")).await?;
+    Ok(name.to_owned())
+}
+
+async fn quiet(stage: &Stage, load: &LoadPod, name: &str) -> Result<(), Failure> {
+    let wait = async {
+        tokio::time::sleep(QUIET).await;
+        Ok::<_, HarnessError>(())
+    };
+    load.during(stage, name, wait).await?;
+    let failed = load.met(name).counts.bad();
+    if failed > 0 {
+        return Err(found(format!("{name}: {failed} requests failed after the fault was over")));
+    }
+    Ok(())
 }
 
 /// A node with a store on it and without the load.
@@ -73,8 +101,10 @@ async fn dies(stage: &Stage, load: &LoadPod, spared: &str) -> Result<Done, Failu
     if stage.machines.kill(&node).await? == Done::Skipped {
         return Ok(Done::Skipped);
     }
-    tokio::time::sleep(AWAY).await;
+    // Whatever comes of it, the machine must not stay dead.
+    let noticed = node_is(stage, &node, "Unknown").await;
     let _ = stage.machines.start(&node).await?;
+    noticed?;
     node_is(stage, &node, "True").await?;
     stage.object_settled("storecluster", STORES, WAIT).await?;
     load.calm(stage, stage.store_pods(STORES).await?.len()).await?;

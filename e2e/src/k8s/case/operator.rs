@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CASE: &str = "k8s-operator";
 const RATE: u32 = 60;
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(1500);
 const OPERATOR: &str = "app.kubernetes.io/name=undb-operator";
 const DEPLOYMENT: &str = "deployment/undb-operator";
 const LEASE: &str = "undb-operator";
+/// A Pod that is just being made cannot be killed yet; more seldom than this is not "all the time".
+const SECONDS_PER_KILL_MAX: u64 = 10;
 /// Longer than a lease of the operator lasts, by the chart's own value.
 const PAST_LEASE: Duration = Duration::from_secs(30);
 /// With the chart's 15 s nobody would lead: of two that live for some seconds, neither sees the lease run out.
@@ -38,6 +40,7 @@ async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
     let slept =
         load.during(stage, "the leader stands still past its lease", past_its_lease(stage, &load)).await?;
     load.during(stage, "a drain without the webhook", without_webhook(stage, &load)).await?;
+    load.during(stage, "the node of the only operator drained", only_operator(stage, &load)).await?;
     let figure = judge(stage, &load, false, 1).await?;
     let slept = if slept == Done::Yes { "a leader resumed past its lease" } else { "standing still skipped" };
     Ok(format!("{kills} times killed, {slept}, nothing evicted without the webhook; {figure}"))
@@ -47,13 +50,18 @@ async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
 async fn killed_all_the_time(stage: &Stage, load: &LoadPod, node: &str, seed: u64) -> Result<u64, Failure> {
     upgraded(stage, &["--set", SHORT_LEASE]).await?;
     let kills = Arc::new(AtomicU64::new(0));
+    let started = Instant::now();
     let killing = tokio::spawn(kill(stage.kube.clone(), seed, kills.clone()));
     let result = scenario::scenario(stage, load, node, PATIENCE).await;
     killing.abort();
     match result {
         Ok(()) => {
             upgraded(stage, &[]).await?;
-            Ok(kills.load(Ordering::Relaxed))
+            let (kills, seconds) = (kills.load(Ordering::Relaxed), started.elapsed().as_secs());
+            if kills < seconds / SECONDS_PER_KILL_MAX {
+                return Err(found(format!("only {kills} kills in {seconds} s")));
+            }
+            Ok(kills)
         }
         Err(failure) => {
             println!("{}", load.table());
@@ -163,5 +171,25 @@ async fn drained_alone(stage: &Stage) -> Result<bool, Failure> {
     let Some(node) = pods.first().map(state::node) else { return Err(found("no store")) };
     let drained = stage.drain(&node, Duration::from_secs(20)).await;
     stage.uncordon(&node).await?;
-    Ok(drained.is_err())
+    match drained {
+        Ok(_) => Ok(false),
+        Err(error) if error.to_string().contains("disruption budget") => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// It is evicted like any Pod and goes on elsewhere, and then the stores of that node go.
+async fn only_operator(stage: &Stage, load: &LoadPod) -> Result<(), Failure> {
+    stage.kube.kubectl(&["scale", DEPLOYMENT, "--replicas=1"]).await?;
+    let one = || async {
+        let pods = stage.kube.list(&["pods", "-l", OPERATOR]).await?;
+        match pods.as_slice() {
+            [pod] if state::is_pod_ready(pod) => Ok(Ok(state::node(pod))),
+            pods => Ok(Err(format!("{} Pods", pods.len()))),
+        }
+    };
+    let node = stage.kube.until("one operator", Duration::from_secs(60), one).await?;
+    let drained = scenario::drain(stage, load, &node, Duration::from_secs(300)).await;
+    scaled(stage, "2").await?;
+    Ok(drained?)
 }

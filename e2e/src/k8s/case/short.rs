@@ -54,7 +54,7 @@ async fn play(stage: &Stage, run: Run) -> Result<String, Failure> {
     Ok(format!("{figure}; gate: {gate}; {}", stage.steps.summary()))
 }
 
-/// Once through the SDK's own tool and once through the proxy.
+/// Written through the SDK, read through it and through the proxy.
 async fn write(stage: &Stage, node: &str) -> Result<(), Failure> {
     let client = Client::start(stage, node).await?;
     client.exec(stage, &["/undb", "kv", "put", "greeting", "hello", "--table", TABLE]).await?;
@@ -62,8 +62,12 @@ async fn write(stage: &Stage, node: &str) -> Result<(), Failure> {
     if said.trim() != "hello" {
         return Err(found(format!("`undb kv get` said {said:?} instead of hello")));
     }
-    let proxy = format!("http://{ROUTER}-proxy.{}.svc:80/healthz", stage.kube.namespace);
-    stage.steps.say(format_args!("the proxy is at {proxy}"));
+    let proxy = format!("{ROUTER}-proxy.{}.svc:6379", stage.kube.namespace);
+    let resp = ["/undb", "resp", "--plain", "--proxy", &proxy, "--table", TABLE, "GET", "greeting"];
+    let said = client.exec(stage, &resp).await?;
+    if said.trim() != "hello" {
+        return Err(found(format!("the proxy said {said:?} instead of hello")));
+    }
     Ok(())
 }
 
