@@ -76,7 +76,7 @@ pub struct BlockedBy {
     /// Its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
-    /// One word, for example NotEnoughCaughtUp.
+    /// One word, for example TooFewVoters.
     pub reason: String,
     /// A sentence with what is there and what is needed.
     pub message: String,
