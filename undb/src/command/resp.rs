@@ -4,7 +4,7 @@ use crate::connect::Credentials;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisConnectionInfo, RedisError, Value};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
@@ -108,14 +108,18 @@ where
     let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
     let (mut connection, driver) = made.map_err(refused)?;
     tokio::spawn(driver);
+    // An error is an answer like others to this crate, and none to us.
+    let mut send = async |command: &Cmd| {
+        connection.send_packed_command(command).await.and_then(Value::extract_error).map_err(refused)
+    };
     if let Some(table) = &args.table {
-        connection.send_packed_command(redis::cmd("SELECT").arg(table)).await.map_err(refused)?;
+        send(redis::cmd("SELECT").arg(table)).await?;
     }
     let mut command = Cmd::new();
     for word in &args.command {
         command.arg(word.as_bytes());
     }
-    connection.send_packed_command(&command).await.map_err(refused)
+    send(&command).await
 }
 
 fn unreachable(problem: impl Display) -> Failure {
@@ -125,8 +129,9 @@ fn unreachable(problem: impl Display) -> Failure {
 
 fn refused(proxy: &str, error: &RedisError) -> Failure {
     let words = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+    let is_denied = error.kind() == ErrorKind::AuthenticationFailed;
     match error.code() {
-        Some("NOAUTH" | "WRONGPASS") => {
+        code if is_denied || matches!(code, Some("NOAUTH" | "WRONGPASS")) => {
             Failure::new(Exit::Denied, format!("{words}; give --token-file FILE or set UNDB_TOKEN"))
         }
         Some(code) => Failure::invalid(format!("{code} {words}")),
