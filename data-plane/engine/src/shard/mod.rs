@@ -145,7 +145,9 @@ impl Shard {
                 Err(_) => inner.poisoned = Some(e.to_string()),
             }
         }
-        self.publish(&inner);
+        if inner.poisoned.is_none() {
+            self.publish(&inner);
+        }
         result
     }
 
