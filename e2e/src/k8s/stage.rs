@@ -16,7 +16,8 @@ const NAMESPACE: &str = "undb-e2e";
 const RELEASE: &str = "undb";
 /// The chart of the operator.
 pub const CHART: &str = "charts/undb";
-const OPERATOR: &str = "deployment/undb-operator";
+/// What the chart runs.
+pub const OPERATOR: &str = "deployment/undb-operator";
 const CRDS_CHART: &str = "charts/undb-crds";
 const UP_WAIT: Duration = Duration::from_secs(3600);
 const POD_WAIT: Duration = Duration::from_secs(120);
@@ -173,6 +174,11 @@ impl Stage {
         }
         // A case that was cut short may have left the gate off.
         self.kube.kubectl(&["set", "env", OPERATOR, "UNDB_UNSAFE_GATE-"]).await.map(|_| ())
+    }
+
+    /// Waits until all Pods of the operator are of its newest template.
+    pub async fn operator_rolled_out(&self) -> Result<()> {
+        self.kube.kubectl(&["rollout", "status", OPERATOR, "--timeout=110s"]).await.map(|_| ())
     }
 
     /// The image of the roles.

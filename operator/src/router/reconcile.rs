@@ -165,12 +165,11 @@ async fn look(ctx: &Ctx, namespace: &str, wish: &Wish) -> Result<(Progress, Prog
 }
 
 /// What there is of it.
-#[derive(Default)]
-pub(super) struct Seen {
-    pub routing: Progress,
-    pub proxy: Progress,
+struct Seen {
+    routing: Progress,
+    proxy: Progress,
     /// What keeps a Pod from running: the kubelet's word and a sentence.
-    pub trouble: Option<(String, String)>,
+    trouble: Option<(String, String)>,
 }
 
 /// Of the first Pod that a person must help.
@@ -186,7 +185,7 @@ async fn trouble(ctx: &Ctx, namespace: &str, wish: &Wish) -> Result<Option<(Stri
     Ok(None)
 }
 
-pub(super) fn status(parent: &Router, wish: &Wish, seen: &Seen, now_ms: u64) -> RouterStatus {
+fn status(parent: &Router, wish: &Wish, seen: &Seen, now_ms: u64) -> RouterStatus {
     let Seen { routing, proxy, ref trouble } = *seen;
     let before = parent.status.clone().unwrap_or_default();
     let mut status = RouterStatus {

@@ -94,6 +94,14 @@ impl World {
         Self { server, gate, clock, is_guarded: false, stuck: Vec::new(), links: Mutex::default() }
     }
 
+    /// With an operator, once all three stores serve.
+    async fn started() -> (Self, Operator) {
+        let mut world = Self::new();
+        let operator = world.operator();
+        world.until("started", |w| w.is_settled(3, "undb:1")).await;
+        (world, operator)
+    }
+
     fn operator(&self) -> Operator {
         let (client, link) = self.server.client(NS);
         self.links.lock().push(link.clone());

@@ -7,9 +7,7 @@ const LONG: usize = 90;
 
 #[tokio::test(start_paused = true)]
 async fn what_needs_no_restart_restarts_nobody() {
-    let mut world = World::new();
-    let operator = world.operator();
-    world.until("started", |w| w.is_settled(3, "undb:1")).await;
+    let (mut world, operator) = World::started().await;
     let before = world.pod_uids();
     let toleration = json!([{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}]);
     let changes = [
@@ -41,9 +39,7 @@ async fn what_needs_no_restart_restarts_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_store_waits_until_others_have_heard_of_the_last_one() {
-    let mut world = World::new();
-    let operator = world.operator();
-    world.until("started", |w| w.is_settled(3, "undb:1")).await;
+    let (mut world, operator) = World::started().await;
     world.gate.state.lock().is_return_unheard = true;
     world.change_spec(|spec| spec["image"] = json!("undb:2"));
     world.until("the first eviction", |_| operator.evictions() == 1).await;
@@ -60,9 +56,7 @@ async fn the_next_store_waits_until_others_have_heard_of_the_last_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_leaves_while_it_still_starts_goes_as_an_empty_one() {
-    let mut world = World::new();
-    let _operator = world.operator();
-    world.until("started", |w| w.is_settled(3, "undb:1")).await;
+    let (mut world, _operator) = World::started().await;
     world.stuck.push("main-3".into());
     world.change_spec(|spec| spec["replicas"] = json!(4));
     world.until("a fourth Pod", |w| w.pod_uids().contains_key("main-3")).await;
@@ -79,9 +73,7 @@ async fn a_store_that_leaves_while_it_still_starts_goes_as_an_empty_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_leaves_while_it_catches_up_gives_its_data_away_first() {
-    let mut world = World::new();
-    let operator = world.operator();
-    world.until("started", |w| w.is_settled(3, "undb:1")).await;
+    let (mut world, operator) = World::started().await;
     world.gate.state.lock().is_return_unheard = true;
     world.change_spec(|spec| spec["replicas"] = json!(4));
     world.until("a fourth store", |w| w.gate.state.lock().stores.len() == 4).await;

@@ -4,9 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_stands_still_after_the_first_eviction_causes_no_second_one() {
-    let mut world = World::new();
-    let operator = world.operator();
-    world.until("started", |w| w.is_settled(3, "undb:1")).await;
+    let (mut world, operator) = World::started().await;
     operator.link.clear();
     world.change_spec(|spec| spec["image"] = json!("undb:2"));
     world.until("the first eviction", |_| operator.evictions() == 1).await;
@@ -18,9 +16,7 @@ async fn a_watch_that_stands_still_after_the_first_eviction_causes_no_second_one
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_on_an_old_watch_cache_deletes_nothing_of_a_cluster_that_was_made_again() {
-    let mut world = World::new();
-    let first = world.operator();
-    world.until("started", |w| w.is_settled(3, "undb:1")).await;
+    let (mut world, first) = World::started().await;
     world.change_spec(|spec| spec["replicas"] = json!(2));
     // The cache of the API server that a restarted operator connects to still says two.
     tokio::task::yield_now().await;
@@ -40,9 +36,7 @@ async fn a_restart_on_an_old_watch_cache_deletes_nothing_of_a_cluster_that_was_m
 
 #[tokio::test(start_paused = true)]
 async fn without_a_control_plane_nothing_is_stopped() {
-    let mut world = World::new();
-    let operator = world.operator();
-    world.until("started", |w| w.is_settled(3, "undb:1")).await;
+    let (mut world, operator) = World::started().await;
     world.gate.state.lock().is_down = true;
     world.change_spec(|spec| {
         spec["image"] = json!("undb:2");

@@ -10,6 +10,7 @@ use crate::case::{Failure, Run};
 use crate::harness::{HarnessError, Result};
 use crate::k8s::images::{NEXT, TAG};
 use crate::k8s::machine::Process;
+use crate::k8s::stage::OPERATOR;
 use crate::k8s::{Client, Done, LoadPod, LoadShape, Stage, objects, state};
 use crate::load::report::Verdict;
 use serde_json::{Value, json};
@@ -25,7 +26,6 @@ const WAIT: Duration = Duration::from_secs(300);
 const ALLOWED_WAIT: Duration = Duration::from_secs(60);
 /// Denials are watched for so long: a gate that only waits for a timeout is seen.
 const REFUSED_FOR: Duration = Duration::from_secs(20);
-const OPERATOR: &str = "deployment/undb-operator";
 
 /// Runs the case.
 pub async fn run(run: Run) -> Result<String, Failure> {
@@ -344,7 +344,7 @@ async fn ungated(stage: &Stage, set: &Set, seed: u64) -> Result<Verdict, Failure
 async fn set_gate(stage: &Stage, word: &str) -> Result<()> {
     let value = if word == "off" { "UNDB_UNSAFE_GATE=off" } else { "UNDB_UNSAFE_GATE-" };
     stage.kube.kubectl(&["set", "env", OPERATOR, value]).await?;
-    stage.kube.kubectl(&["rollout", "status", OPERATOR, "--timeout=110s"]).await.map(|_| ())
+    stage.operator_rolled_out().await
 }
 
 async fn clear(stage: &Stage) -> Result<()> {

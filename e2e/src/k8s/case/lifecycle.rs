@@ -62,7 +62,7 @@ async fn upgrade(stage: &Stage, before: &BTreeMap<String, (String, u64)>) -> Res
     changed_copy(Path::new(CHART), &chart)?;
     let more = ["--set-string", "operator.podAnnotations.changed=yes"];
     stage.chart_command("upgrade", &chart.display().to_string(), &more).await?;
-    stage.kube.kubectl(&["rollout", "status", "deployment/undb-operator", "--timeout=110s"]).await?;
+    stage.operator_rolled_out().await?;
     stage.settled(WAIT).await?;
     same(stage, before, "helm upgrade").await
 }

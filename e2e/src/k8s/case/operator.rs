@@ -6,7 +6,7 @@ use crate::case::{Failure, Run};
 use crate::harness::Result;
 use crate::k8s::images::{NEXT, TAG};
 use crate::k8s::objects::STORES;
-use crate::k8s::stage::CHART;
+use crate::k8s::stage::{CHART, OPERATOR};
 use crate::k8s::{Done, LoadPod, Stage, state};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -19,8 +19,7 @@ const CASE: &str = "k8s-operator";
 const RATE: u32 = 60;
 /// For one step, while the operator is killed every few seconds.
 const PATIENCE: Duration = Duration::from_secs(1500);
-const OPERATOR: &str = "app.kubernetes.io/name=undb-operator";
-const DEPLOYMENT: &str = "deployment/undb-operator";
+const PODS: &str = "app.kubernetes.io/name=undb-operator";
 const LEASE: &str = "undb-operator";
 /// A Pod that is just being made cannot be killed yet; more seldom than this is not "all the time".
 const SECONDS_PER_KILL_MAX: u64 = 10;
@@ -73,7 +72,7 @@ async fn killed_all_the_time(stage: &Stage, load: &LoadPod, node: &str, seed: u6
 /// The operator with other values, once all its Pods have them.
 async fn upgraded(stage: &Stage, values: &[&str]) -> Result<()> {
     stage.chart_command("upgrade", CHART, values).await?;
-    stage.kube.kubectl(&["rollout", "status", DEPLOYMENT, "--timeout=110s"]).await.map(|_| ())
+    stage.operator_rolled_out().await
 }
 
 /// Deletes a random Pod of the operator without grace: its process gets SIGKILL, and another Pod is made at
@@ -82,7 +81,7 @@ async fn kill(kube: crate::k8s::Kube, seed: u64, kills: Arc<AtomicU64>) {
     let mut rng = StdRng::seed_from_u64(seed);
     loop {
         tokio::time::sleep(Duration::from_millis(rng.random_range(2000..5000))).await;
-        let Ok(pods) = kube.list(&["pods", "-l", OPERATOR]).await else { continue };
+        let Ok(pods) = kube.list(&["pods", "-l", PODS]).await else { continue };
         let running: Vec<String> =
             pods.iter().filter(|pod| state::is_pod_ready(pod)).map(state::name).collect();
         if running.is_empty() {
@@ -130,7 +129,7 @@ async fn leader(stage: &Stage) -> Result<String> {
     let ask = || async {
         let lease = stage.kube.get(&["lease", LEASE]).await?;
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        let pods = stage.kube.list(&["pods", "-l", OPERATOR]).await?;
+        let pods = stage.kube.list(&["pods", "-l", PODS]).await?;
         let pod = pods.iter().map(state::name).find(|pod| holder.starts_with(pod.as_str()));
         Ok(pod.ok_or_else(|| format!("the lease is held by {holder:?}")))
     };
@@ -157,12 +156,12 @@ async fn without_webhook(stage: &Stage, load: &LoadPod) -> Result<(), Failure> {
 }
 
 async fn scaled(stage: &Stage, replicas: &str) -> Result<()> {
-    stage.kube.kubectl(&["scale", DEPLOYMENT, &format!("--replicas={replicas}")]).await?;
+    stage.kube.kubectl(&["scale", OPERATOR, &format!("--replicas={replicas}")]).await?;
     if replicas == "0" {
-        let gone = ["wait", "--for=delete", "pod", "-l", OPERATOR, "--timeout=60s"];
+        let gone = ["wait", "--for=delete", "pod", "-l", PODS, "--timeout=60s"];
         return stage.kube.kubectl(&gone).await.map(|_| ());
     }
-    stage.kube.kubectl(&["rollout", "status", DEPLOYMENT, "--timeout=110s"]).await.map(|_| ())
+    stage.operator_rolled_out().await
 }
 
 /// Whether a node kept its stores in a drain of 20 s.
@@ -180,9 +179,9 @@ async fn drained_alone(stage: &Stage) -> Result<bool, Failure> {
 
 /// It is evicted like any Pod and goes on elsewhere, and then the stores of that node go.
 async fn only_operator(stage: &Stage, load: &LoadPod) -> Result<(), Failure> {
-    stage.kube.kubectl(&["scale", DEPLOYMENT, "--replicas=1"]).await?;
+    stage.kube.kubectl(&["scale", OPERATOR, "--replicas=1"]).await?;
     let one = || async {
-        let pods = stage.kube.list(&["pods", "-l", OPERATOR]).await?;
+        let pods = stage.kube.list(&["pods", "-l", PODS]).await?;
         match pods.as_slice() {
             [pod] if state::is_pod_ready(pod) => Ok(Ok(state::node(pod))),
             pods => Ok(Err(format!("{} Pods", pods.len()))),
